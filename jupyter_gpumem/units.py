@@ -1,0 +1,39 @@
+"""Bytes to text and back: the only place where a size becomes a string."""
+from __future__ import annotations
+
+import re
+
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(?:([KMGTP])(?:i?B)?|B)?\s*", re.IGNORECASE)
+
+
+def shown(nbytes: int | None) -> str:
+    """``1536`` → ``1.5 KiB``; None → ``N/A``. The unit is always printed and is a power of 1024."""
+    if nbytes is None:
+        return "N/A"
+    size = float(abs(nbytes))
+    unit = _UNITS[0]
+    for unit in _UNITS:  # noqa: B007 - the last unit reached is the one to print
+        # 1023.95 would be printed as 1024.0: go one unit up instead
+        if size < 1023.95 or unit == _UNITS[-1]:
+            break
+        size /= 1024
+    number = f"{size:.0f}" if unit == "B" else f"{size:.1f}"
+    return f"{'-' if nbytes < 0 else ''}{number} {unit}"
+
+
+def signed(nbytes: int | None) -> str:
+    """As :func:`shown`, with a plus sign for growth."""
+    return f"+{shown(nbytes)}" if nbytes is not None and nbytes > 0 else shown(nbytes)
+
+
+def parse(text: str) -> int:
+    """``8GiB``, ``512 MB``, ``1.5k`` → bytes. All prefixes are powers of 1024, as the GPU tools mean them.
+
+    Raises ValueError for anything else.
+    """
+    match = _SIZE.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text!r} is not a size; write for example 512MiB or 8GiB")
+    power = " KMGTP".index((match.group(2) or " ").upper())
+    return int(float(match.group(1)) * 1024**power)
