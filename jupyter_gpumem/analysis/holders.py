@@ -1,0 +1,198 @@
+"""Which names keep a storage alive, by the shortest path; what dangles, and why."""
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+
+from jupyter_gpumem import frameworks, session
+from jupyter_gpumem.analysis import paths, roots
+from jupyter_gpumem.analysis.inventory import Inventory, Stored, take_inventory
+from jupyter_gpumem.analysis.references import Root, Walk, walk
+from jupyter_gpumem.analysis.unreached import Unreached, explain
+from jupyter_gpumem.model import Cause, Holder, Holding, InputError, Why
+
+_NO_HOLDER = Holder("no name found in the time allowed", Cause.UNKNOWN)
+
+
+@dataclass
+class Look:
+    """The storages and what holds them, live: for use in a ``with`` block."""
+
+    shell: session.Shell | None
+    watched: Sequence[str] | None
+    inventory: Inventory
+    walk: Walk
+    stored: list[Stored]
+    """On the watched devices, largest first."""
+    ours: set[int]
+    """ids of the look's own containers."""
+    unreached: Unreached | None = None
+    _holders: dict[int, Holder] = field(default_factory=dict)
+
+    def holder(self, stored: Stored) -> Holder:
+        """The best holder of a storage: of the tensors on it, the one that a root reaches first."""
+        known = self._holders.get(id(stored))
+        if known is None:
+            known = self._holders[id(stored)] = self._find_holder(stored)
+        return known
+
+    def root(self, stored: Stored) -> Root | None:
+        """The root that reaches the storage first."""
+        best = self._best(stored)
+        return self.walk.path(best)[0] if best is not None else None  # type: ignore[index]
+
+    def _best(self, stored: Stored) -> object | None:
+        reached = [(found, tensor) for tensor in stored.tensors if (found := self.walk.path(tensor)) is not None]
+        if not reached:
+            return None
+        order = list(Cause)
+        return min(reached, key=lambda pair: (order.index(pair[0][0].cause), len(pair[0][1])))[1]
+
+    def _find_holder(self, stored: Stored) -> Holder:
+        best = self._best(stored)
+        if best is not None:
+            return paths.holder(self.walk, best) or _NO_HOLDER
+        if self.walk.partial:
+            return _NO_HOLDER
+        if self.unreached is None:
+            ours = self.inventory.own_ids() | self.walk.own_ids() | self.ours | {id(self), id(vars(self))}
+            self.unreached = Unreached(self.walk, ours, list(self.inventory.tensors.values()))
+        # each tensor is in the inventory's table and in its storage's list
+        found = [explain(self.unreached, tensor, references_of_ours=2) for tensor in stored.tensors]
+        order = list(Cause)
+        return min(found, key=lambda holder: order.index(holder.cause))
+
+    def holding(self, stored: Stored) -> Holding:
+        """The record of a storage."""
+        framework = stored.framework
+        first = stored.tensors[0]
+        tensors = sorted((framework.describe(t) for t in stored.tensors), key=lambda t: -t.nbytes)
+        return Holding(
+            framework=framework.name,
+            device=stored.part.device,
+            storage=stored.part.address,
+            nbytes=stored.part.nbytes,
+            tensors=tuple(tensors),
+            holder=self.holder(stored),
+            unseen=framework.unseen(first, len(stored.tensors)),
+        )
+
+    def __enter__(self) -> Look:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stored.clear()
+        self.walk.clear()
+        if self.unreached is not None:
+            self.unreached.clear()
+        self.inventory.__exit__()
+
+
+def look(
+    shell: session.Shell | None,
+    watched: Sequence[str] | None,
+    groups: Sequence[Sequence[Root]] | None = None,
+    *,
+    of: object = None,
+    also: Collection[object] = (),
+    exhaustive: bool = False,
+    seconds: float = 10.0,
+) -> Look:
+    """Look at the storages on the watched devices (None: on all) and search for their holders, in a ``with`` block.
+
+    ``groups`` are other roots than the usual ones; ``of`` narrows the look to the storages of the tensors in one
+    object; ``also`` are further objects to search for.
+    """
+    groups = usual_groups(shell) if groups is None else groups
+    inventory = take_inventory()
+    stored = inventory.on(watched) if of is None else _storages_of(inventory, of)
+    targets = [tensor for one in stored for tensor in one.tensors]
+    ours = [inventory, inventory.storages, inventory.tensors, stored, targets, also]
+    found = walk(groups, [*targets, *also], [*roots.barriers(shell), *ours], seconds=seconds, exhaustive=exhaustive)
+    return Look(shell, watched, inventory, found, stored, {id(obj) for obj in ours})
+
+
+def usual_groups(shell: session.Shell | None) -> list[list[Root]]:
+    """Names, then what is in use, then what only the shell keeps."""
+    return [roots.names(shell), roots.live(shell), roots.leaving(shell)]
+
+
+def _storages_of(inventory: Inventory, obj: object) -> list[Stored]:
+    """The storages of the tensors that an object holds. A tensor that was only made to ask is not its own holder."""
+    inside = tensors_in(obj)
+    found = [s for s in inventory.storages.values() if any(id(tensor) in inside for tensor in s.tensors)]
+    for stored in found:
+        others = [tensor for tensor in stored.tensors if tensor is not obj]
+        if others and inside.keys() == {id(obj)}:
+            stored.tensors[:] = [*others, obj]
+    return sorted(found, key=lambda stored: -stored.part.nbytes)
+
+
+def tensors_in(obj: object) -> dict[int, object]:
+    """The tensors that an object holds, by id, graphs and gradients included."""
+    tensors = {}
+    for framework in frameworks.loaded():
+        if framework.kind(type(obj)) == "tensor":
+            return {id(obj): obj}
+    reached = walk([[Root("", Cause.NAME, obj)]], (), (), exhaustive=True)
+    for parent in [*reached.parents.values(), *(c for kept in reached.kept if type(kept) is list for c in kept)]:
+        for framework in frameworks.loaded():
+            if framework.kind(type(parent)) == "tensor":
+                tensors[id(parent)] = parent
+    reached.clear()
+    return tensors
+
+
+def holdings(
+    shell: session.Shell | None, watched: Sequence[str], seconds: float = 10.0
+) -> tuple[tuple[Holding, ...], bool]:
+    """All storages on the watched devices, largest first, each with its holder; and whether time ran out."""
+    with look(shell, watched, seconds=seconds) as seen:
+        # a tuple that is still growing must not be met by the look: CPython refuses to resize it then
+        found = [seen.holding(stored) for stored in seen.stored]
+        return tuple(found), seen.walk.partial
+
+
+def why(shell: session.Shell | None, obj: object, name: str = "", most: int = 12, seconds: float = 2.0) -> Why:
+    """All holders of an object's storages, shortest path first: one path for each root that reaches them.
+
+    Raises InputError if the object holds no tensor.
+    """
+    if gc.get_freeze_count():
+        # gc.freeze() hides objects from gc.get_objects() too; there is no other way to see them than to lift it
+        gc.unfreeze()
+        try:
+            return _why(shell, obj, name, most, seconds)
+        finally:
+            gc.freeze()
+    return _why(shell, obj, name, most, seconds)
+
+
+def _why(shell: session.Shell | None, obj: object, name: str, most: int, seconds: float) -> Why:
+    deadline = time.monotonic() + seconds
+    groups = usual_groups(shell)
+    found: list[Holder] = []
+    notes: list[str] = []
+    nbytes = 0
+    while len(found) < most and (not found or time.monotonic() < deadline):
+        with look(shell, None, groups, of=obj, seconds=seconds) as seen:
+            if not seen.stored:
+                raise InputError(f"{name or 'this object'} holds no tensor of an imported framework")
+            nbytes = sum(stored.part.nbytes for stored in seen.stored)
+            reached = [root for stored in seen.stored if (root := seen.root(stored)) is not None]
+            if not reached and found:
+                break
+            found += [holder for stored in seen.stored if (holder := seen.holder(stored)) not in found]
+            if not reached:
+                notes += _unseen_notes(seen)
+                break
+            used = {id(root) for root in reached}
+            groups = [[root for root in group if id(root) not in used] for group in groups]
+    return Why(name, nbytes, tuple(found[:most]), tuple(notes))
+
+
+def _unseen_notes(seen: Look) -> list[str]:
+    caches = [cache for framework in frameworks.loaded() for cache in framework.held_caches()]
+    return [f"perhaps: {cache} (it cannot be read, %gpufree clears it)" for cache in caches]

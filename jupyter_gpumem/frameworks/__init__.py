@@ -1,0 +1,127 @@
+"""The frameworks that the user has imported, behind one small protocol.
+
+A framework is a module of this package. It is imported only once the framework itself is in
+``sys.modules``, and never the other way round. Nothing in it may start a device context.
+"""
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+
+from jupyter_gpumem.model import Allocator, Tensor
+
+
+Kind = Literal["tensor", "node", "optimizer", "module"]
+"""A tensor or storage, a node of an autograd graph, what updates parameters, what keeps its parts in tables."""
+
+
+class Part(NamedTuple):
+    """A storage under a tensor, at the moment of looking."""
+
+    device: str
+    address: int
+    nbytes: int
+
+
+class Window(Protocol):
+    """Peaks since it was opened, whatever others reset meanwhile."""
+
+    def close(self) -> dict[str, int]:
+        """Device → the highest number of allocated bytes. Closing twice gives the same answer."""
+
+
+class Remembered(Protocol):
+    """Storages remembered weakly: they die as if nobody remembered them."""
+
+    def gone(self) -> int:
+        """Bytes of the remembered storages that no longer exist."""
+
+
+class Framework(Protocol):
+    """What a framework answers. Unknown is None; none of it runs code of the user's objects."""
+
+    name: str
+    tables: tuple[str, ...]
+    """Attributes of a ``module`` that are dictionaries of what a person calls its attributes."""
+
+    def devices(self) -> tuple[str, ...]:
+        """Accelerators on which this process has an allocator now, as ``cuda:0``; none are made."""
+
+    def may_use(self) -> str | None:
+        """The type of the accelerator that this build can use, initialised or not; None for host only."""
+
+    def uuids(self) -> dict[str, str]:
+        """Device → the driver's uuid, once that can be asked without starting a context."""
+
+    def allocators(self) -> tuple[Allocator, ...]:
+        """Figures of each device of :meth:`devices`."""
+
+    def activity(self) -> tuple[int, ...]:
+        """Counters that change whenever device memory is allocated or freed."""
+
+    def find(self, objects: Iterable[object]) -> list[object]:
+        """The tensors and storages among ``objects``."""
+
+    def kind(self, cls: type) -> Kind | None:
+        """What the objects of a type are to this framework; asked of the type alone, None for any other type."""
+
+    def parts(self, tensor: object) -> list[Part]:
+        """The real storages under a tensor; none for fake, meta and wrapper tensors."""
+
+    def describe(self, tensor: object) -> Tensor:
+        """Type, shape and dtype."""
+
+    def unseen(self, tensor: object, found: int) -> int | None:
+        """References to the tensor's storage beyond the ``found`` ones; None if that cannot be counted."""
+
+    def referents(self, obj: object) -> Sequence[object]:
+        """What ``obj`` holds that the garbage collector cannot see and that is as near as an attribute."""
+
+    def graph(self, obj: object) -> Sequence[object]:
+        """What ``obj`` holds through an autograd graph: one step of it."""
+
+    def submodules(self, obj: object) -> Iterator[tuple[str, object]]:
+        """Attribute names and values that ``obj`` keeps elsewhere than in its ``__dict__``."""
+
+    def to_host(self, tensor: object) -> object:
+        """A copy in host memory, without its graph."""
+
+    def remember(self, tensors: Iterable[object]) -> Remembered:
+        """Remember the storages of some tensors."""
+
+    def open_window(self) -> Window:
+        """Begin to measure peaks."""
+
+    def held_caches(self) -> tuple[str, ...]:
+        """Caches outside the allocator that a clean-up may clear, a phrase each."""
+
+    def clear_caches(self) -> None:
+        """Clear those."""
+
+    def empty_cache(self) -> None:
+        """Give unused cached memory back to the driver, where an allocator exists."""
+
+
+_SUPPORTED = ("torch",)
+
+
+def loaded() -> list[Framework]:
+    """The supported frameworks that this process has imported, in a fixed order.
+
+    A framework whose import is still running in another thread is left out.
+    """
+    found: list[Framework] = []
+    for name in _SUPPORTED:
+        module = sys.modules.get(name)
+        spec = getattr(module, "__spec__", None)
+        if module is not None and not getattr(spec, "_initializing", False):
+            found.append(import_module(f"{__name__}.{name}"))  # type: ignore[arg-type]  # checked below
+    return found
+
+
+if TYPE_CHECKING:  # mypy checks here that every module fits the protocol
+    from jupyter_gpumem.frameworks import torch
+
+    _: tuple[Framework, ...] = (torch,)

@@ -1,0 +1,312 @@
+"""What torch says about its tensors and allocators.
+
+Three rules hold throughout. Tensors are recognised by ``issubclass(type(o), TensorBase)``: ``isinstance`` and
+``torch.is_tensor`` run a proxy's ``__class__``. Attributes are read through torch's own C getters with
+``__torch_function__`` switched off: a subclass may override them. And nothing is called that initialises a device:
+``mem_get_info``, ``current_device``, ``synchronize`` and the like never appear here, ``get_device_properties`` only
+behind ``is_initialized``.
+"""
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from jupyter_gpumem.frameworks import Kind, Part
+from jupyter_gpumem.frameworks.torch_graph import is_node_type
+from jupyter_gpumem.frameworks.torch_graph import step as _graph_step
+from jupyter_gpumem.frameworks.torch_peaks import open_window, restore
+from jupyter_gpumem.introspect import instance_dict, mro
+from jupyter_gpumem.model import Allocator, Tensor
+
+__all__ = ["open_window", "restore"]  # part of the protocol, defined beside
+
+name = "torch"
+
+_TensorBase: Any = torch._C.TensorBase
+_StorageBase: Any = torch._C.StorageBase
+_no_function = torch._C.DisableTorchFunctionSubclass
+tables = ("_parameters", "_buffers", "_modules")
+_SPARSE_PARTS = {
+    torch.sparse_coo: ("_indices", "_values"),
+    torch.sparse_csr: ("crow_indices", "col_indices", "values"),
+    torch.sparse_bsr: ("crow_indices", "col_indices", "values"),
+    torch.sparse_csc: ("ccol_indices", "row_indices", "values"),
+    torch.sparse_bsc: ("ccol_indices", "row_indices", "values"),
+}
+
+
+# ---------------------------------------------------------------- devices and allocators
+def _backend(device_type: str) -> Any:
+    """``torch.cuda``, ``torch.xpu``, …: the module that torch registers under the type's name."""
+    return getattr(torch, device_type, None)
+
+
+def _initialized_types() -> list[str]:
+    types = [t for t in ("cuda", "xpu") if (b := _backend(t)) is not None and b.is_initialized()]
+    if torch.backends.mps.is_built() and torch.backends.mps.is_available():
+        types.append("mps")
+    own = torch._C._get_privateuse1_backend_name()
+    backend = _backend(own)
+    if backend is not None and getattr(backend, "is_initialized", lambda: False)():
+        types.append(own)
+    return types
+
+
+def devices() -> tuple[str, ...]:
+    """Accelerators on which this process's torch is initialised."""
+    found = []
+    for device_type in _initialized_types():
+        count = 1 if device_type == "mps" else _backend(device_type).device_count()
+        found += [f"{device_type}:{index}" for index in range(count)]
+    return tuple(found)
+
+
+def may_use() -> str | None:
+    """The type of the accelerator that this build can use, whether it has been used or not.
+
+    Only what can be known without asking the driver: whether there *is* such a device, NVML says.
+    """
+    initialized = _initialized_types()
+    if initialized:
+        return initialized[0]
+    backend = _backend(own := torch._C._get_privateuse1_backend_name())
+    if backend is not None and getattr(backend, "is_available", lambda: False)():
+        return own
+    accelerator = getattr(torch, "accelerator", None)  # torch 2.6 and later
+    if accelerator is not None:
+        # check_available=False: the check would call cudaGetDeviceCount, after which a fork is poisoned
+        current = accelerator.current_accelerator(check_available=False)
+        return None if current is None else str(current.type)
+    return "cuda" if torch.version.cuda or torch.version.hip else None
+
+
+def uuids() -> dict[str, str]:
+    """Device → NVML's uuid, for CUDA once it is initialised: then asking for properties starts nothing more."""
+    if not torch.cuda.is_initialized():
+        return {}
+    found = {}
+    for index in range(torch.cuda.device_count()):
+        uuid = getattr(torch.cuda.get_device_properties(index), "uuid", None)
+        if uuid is not None:
+            text = str(uuid)
+            found[f"cuda:{index}"] = text if text.startswith(("GPU-", "MIG-")) else f"GPU-{text}"
+    return found
+
+
+def _stats(device: str) -> dict[str, Any]:
+    """The allocator's counters, flat: ``allocated_bytes.all.current`` and so on; empty where there are none."""
+    device_type, _, index = device.partition(":")
+    backend = _backend(device_type)
+    if device_type == "mps":
+        return {
+            "allocated_bytes.all.current": torch.mps.current_allocated_memory(),
+            "reserved_bytes.all.current": torch.mps.driver_allocated_memory(),
+        }
+    stats = getattr(backend, "memory_stats", None)
+    return dict(stats(int(index))) if stats is not None else {}
+
+
+def allocators() -> tuple[Allocator, ...]:
+    """Allocated, reserved and peak bytes of each initialised device."""
+    found = []
+    for device in devices():
+        stats = _stats(device)
+        found.append(
+            Allocator(
+                framework=name,
+                device=device,
+                allocated=int(stats.get("allocated_bytes.all.current", 0)),
+                reserved=int(stats.get("reserved_bytes.all.current", 0)),
+                peak=stats.get("allocated_bytes.all.peak"),
+            )
+        )
+    return tuple(found)
+
+
+def activity() -> tuple[int, ...]:
+    """Allocations and frees so far on each device."""
+    counters: list[int] = []
+    for device in devices():
+        stats = _stats(device)
+        counters.append(int(stats.get("allocation.all.allocated", stats.get("allocated_bytes.all.current", 0))))
+        counters.append(int(stats.get("allocation.all.freed", 0)))
+    return tuple(counters)
+
+
+def empty_cache() -> None:
+    """Give unused cached memory back to the driver. It resets no context and frees no tensor."""
+    for device_type in _initialized_types():
+        backend = _backend(device_type)
+        if hasattr(backend, "empty_cache"):
+            backend.empty_cache()
+
+
+def held_caches() -> tuple[str, ...]:
+    """Autocast's weight cache, if autocast was entered and never left.
+
+    The cache lives in C++ and no Python object refers to it; torch clears it when the outermost autocast ends.
+    """
+    depth = torch.autocast_increment_nesting() - 1
+    torch.autocast_decrement_nesting()
+    return ("autocast cache",) if depth > 0 and torch.is_autocast_cache_enabled() else ()
+
+
+def clear_caches() -> None:
+    """Clear autocast's weight cache; the weights are cast anew when they are next used."""
+    torch.clear_autocast_cache()
+
+
+# ---------------------------------------------------------------- tensors
+def find(objects: Iterable[object]) -> list[object]:
+    """The tensors and storages among ``objects``, found by type alone."""
+    objects = objects if isinstance(objects, list) else list(objects)
+    wanted = {cls for cls in set(map(type, objects)) if _TensorBase in cls.__mro__ or _StorageBase in cls.__mro__}
+    return [obj for obj in objects if type(obj) in wanted]
+
+
+def kind(cls: type) -> Kind | None:
+    """What the objects of a type are: ``tensor`` (or storage), ``node``, ``optimizer``, ``module``; None for others."""
+    bases = mro(cls)
+    if _TensorBase in bases or _StorageBase in bases:
+        return "tensor"
+    if torch.nn.Module in bases:
+        return "module"
+    if torch.optim.Optimizer in bases:
+        return "optimizer"
+    return "node" if is_node_type(cls) else None
+
+
+def _storages(obj: Any) -> list[Any]:
+    """The storage objects under a tensor. Some kinds have none, or hold their data in other tensors."""
+    cls = type(obj)
+    if issubclass(cls, _StorageBase):
+        return [obj]
+    if hasattr(cls, "__tensor_flatten__"):
+        return []  # a wrapper: its own storage is invented, its inner tensors are found as attributes
+    with _no_function():
+        layout = _TensorBase.layout.__get__(obj)
+        if layout in _SPARSE_PARTS:
+            parts = [getattr(_TensorBase, part)(obj) for part in _SPARSE_PARTS[layout]]
+            return [torch.Tensor.untyped_storage(part) for part in parts]
+        storage = torch.Tensor.untyped_storage(obj)
+        if torch._C._dispatch_keys(obj).has(torch._C.DispatchKey.Python):
+            storage.data_ptr()  # raises for a wrapper made by _make_wrapper_subclass: no data behind it
+        return [storage]
+
+
+def parts(tensor: object) -> list[Part]:
+    """The real storages under a tensor, as ``(device, address, nbytes)``.
+
+    None for meta and fake tensors (their storage's device is ``meta``), for wrappers, uninitialised parameters and
+    the opaque kinds of which torch offers no storage (mkldnn, functorch's).
+    """
+    try:
+        storages = _storages(tensor)
+    except (NotImplementedError, RuntimeError, ValueError):
+        return []
+    found = []
+    for storage in storages:
+        device = storage.device
+        if device.type != "meta":
+            found.append(Part(str(device), storage._cdata, storage.nbytes()))
+    return found
+
+
+def describe(tensor: object) -> Tensor:
+    """Type, shape and dtype; a bare storage counts as bytes."""
+    if issubclass(type(tensor), _StorageBase):
+        size = tensor.nbytes()  # type: ignore[attr-defined]
+        return Tensor(type(tensor).__name__, (size,), "uint8", size)
+    with _no_function():
+        try:
+            shape = tuple(int(size) for size in _TensorBase.shape.__get__(tensor))
+        except RuntimeError:  # a nested tensor has no single shape
+            shape = (int(torch.Tensor.size(tensor, 0)),)  # type: ignore[arg-type]
+        dtype = str(_TensorBase.dtype.__get__(tensor)).removeprefix("torch.")
+        nbytes = _TensorBase.numel(tensor) * _TensorBase.element_size(tensor)
+    return Tensor(type(tensor).__name__, shape, dtype, nbytes)
+
+
+def unseen(tensor: object, found: int) -> int | None:
+    """References to the tensor's storage beyond ``found`` tensors and the storage's own Python object.
+
+    ``torch._C._storage_Use_Count`` is private and exact: one for each tensor (C++ ones too) and one for Python.
+    """
+    count = getattr(torch._C, "_storage_Use_Count", None)
+    if count is None or issubclass(type(tensor), _StorageBase):
+        return None
+    try:
+        if _TensorBase.layout.__get__(tensor) is not torch.strided:
+            return None
+        storage = _storages(tensor)[0]
+    except (NotImplementedError, RuntimeError, ValueError, IndexError):
+        return None
+    return max(0, int(count(storage._cdata)) - found - 1)
+
+
+def referents(obj: object) -> Sequence[object]:
+    """A leaf's gradient: it is not a referent for ``gc``."""
+    if not issubclass(type(obj), _TensorBase):
+        return ()
+    with _no_function():
+        # reading .grad of a non-leaf warns
+        grad = _TensorBase.grad.__get__(obj) if _TensorBase.is_leaf.__get__(obj) else None
+    return () if grad is None else (grad,)
+
+
+def graph(obj: object) -> Sequence[object]:
+    """The next step into an autograd graph from a tensor or from a node."""
+    if is_node_type(type(obj)):
+        return _graph_step(obj)
+    if not issubclass(type(obj), _TensorBase):
+        return ()
+    with _no_function():
+        node = _TensorBase.grad_fn.__get__(obj)
+    return () if node is None else (node,)
+
+
+def submodules(obj: object) -> Iterator[tuple[str, object]]:
+    """Names and values of a module's parameters, buffers and submodules: attributes to a person, items of three
+    dictionaries to the interpreter.
+    """
+    inner = instance_dict(obj) or {}
+    for table in tables:
+        for key, value in list((inner.get(table) or {}).items()):
+            if value is not None:
+                yield str(key), value
+
+
+# ---------------------------------------------------------------- actions on tensors
+def to_host(tensor: object) -> object:
+    """A copy in host memory without a graph; a leaf stays a leaf that requires grad."""
+    with _no_function(), torch.no_grad():
+        copy = torch.Tensor.cpu(torch.Tensor.detach(tensor))  # type: ignore[arg-type]
+        if _TensorBase.is_leaf.__get__(tensor) and _TensorBase.requires_grad.__get__(tensor):
+            copy.requires_grad_()
+    return copy
+
+
+class _Remembered:
+    def __init__(self, tensors: Iterable[object]) -> None:
+        self._refs: dict[int, tuple[Any, int]] = {}
+        for tensor in tensors:
+            try:
+                storages = _storages(tensor)
+            except (NotImplementedError, RuntimeError, ValueError):
+                continue
+            for storage in storages:
+                if storage._cdata not in self._refs:
+                    self._refs[storage._cdata] = (StorageWeakRef(storage), storage.nbytes())
+
+    def gone(self) -> int:
+        return sum(nbytes for ref, nbytes in self._refs.values() if ref.expired())
+
+
+def remember(tensors: Iterable[object]) -> _Remembered:
+    """Remember the storages of some tensors through weak C++ references."""
+    return _Remembered(tensors)
+
+
