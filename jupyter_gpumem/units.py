@@ -13,7 +13,7 @@ def shown(nbytes: int | None) -> str:
         return "N/A"
     size = float(abs(nbytes))
     unit = _UNITS[0]
-    for unit in _UNITS:  # noqa: B007 - the last unit reached is the one to print
+    for unit in _UNITS:
         # 1023.95 would be printed as 1024.0: go one unit up instead
         if size < 1023.95 or unit == _UNITS[-1]:
             break

@@ -2,12 +2,11 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from jupyter_gpumem import frameworks
 from jupyter_gpumem.frameworks import Framework, Part
-
 
 
 class Stored:
@@ -44,6 +43,21 @@ class Inventory:
                 stored = self.storages[key] = Stored(framework, part)
             stored.tensors.append(tensor)
 
+    def add_all(self, framework: Framework, tensors: Iterable[object]) -> None:
+        """Count tensors, their gradients, and what hangs on their autograd graphs."""
+        seen = _Seen()
+        todo = list(tensors)
+        while todo:
+            obj = todo.pop()
+            if seen.before(obj):
+                continue
+            kind = framework.kind(type(obj))
+            if kind == "tensor":
+                self.add(framework, obj)
+                todo += framework.referents(obj)
+            if kind in ("tensor", "node"):
+                todo += framework.graph(obj)
+
     def on(self, watched: Sequence[str] | None) -> list[Stored]:
         """The storages on the watched devices that have bytes, largest first."""
         found = [s for s in self.storages.values() if s.part.nbytes and is_watched(s.part.device, watched)]
@@ -77,7 +91,7 @@ def is_watched(device: str, watched: Sequence[str] | None) -> bool:
     return watched is None or device in watched or device.partition(":")[0] in watched
 
 
-def take_inventory(graphs: bool = True) -> Inventory:
+def take_inventory() -> Inventory:
     """The inventory of this moment, to be used in a ``with`` block, which clears it.
 
     Three sources together see all of a training state: the objects that ``gc`` knows (two thirds of the bytes), the
@@ -87,29 +101,8 @@ def take_inventory(graphs: bool = True) -> Inventory:
     with collections_waiting():
         objects = gc.get_objects()
         for framework in frameworks.loaded():
-            for tensor in framework.find(objects):
-                inventory.add(framework, tensor)
-        del objects
-        if graphs:
-            for framework in frameworks.loaded():
-                _add_hidden(inventory, framework)
+            inventory.add_all(framework, framework.find(objects))
     return inventory
-
-
-def _add_hidden(inventory: Inventory, framework: Framework) -> None:
-    """Gradients, and what hangs on autograd graphs."""
-    seen = _Seen()
-    todo = list(inventory.tensors.values())
-    while todo:
-        obj = todo.pop()
-        if seen.before(obj):
-            continue
-        kind = framework.kind(type(obj))
-        if kind == "tensor":
-            inventory.add(framework, obj)
-            todo += framework.referents(obj)
-        if kind in ("tensor", "node"):
-            todo += framework.graph(obj)
 
 
 class _Seen:

@@ -17,7 +17,7 @@ from typing import Any
 
 from jupyter_gpumem import session
 from jupyter_gpumem.analysis.references import Root
-from jupyter_gpumem.introspect import frame_locals
+from jupyter_gpumem.introspect import frame_locals, is_a
 from jupyter_gpumem.model import Cause
 
 _PACKAGE = __name__.partition(".")[0]
@@ -30,7 +30,7 @@ def names(shell: session.Shell | None, without: Collection[str] = ()) -> list[Ro
     return [
         Root(name, Cause.NAME, value, name)
         for name, value in session.user_names(shell).items()
-        if name not in without and not isinstance(value, types.ModuleType)
+        if name not in without and not is_a(value, types.ModuleType)
     ]
 
 
@@ -48,8 +48,13 @@ def leaving(shell: session.Shell | None, error: bool = True, output: bool = True
     if output:
         roots += [Root(label, Cause.OUTPUT, value) for label, value in session.outputs(shell)]
     for file, module in session.run_namespaces(shell).items():
-        roots.append(Root(f"namespace of %run {file.rpartition('/')[2]}", Cause.HIDDEN, vars(module)))
+        roots.append(Root(run_label(file), Cause.HIDDEN, vars(module)))
     return roots
+
+
+def run_label(file: str) -> str:
+    """How the namespace of a script is called that ``%run`` has run."""
+    return f"namespace of %run {file.rpartition('/')[2]}"
 
 
 def barriers(shell: session.Shell | None) -> list[Any]:
@@ -57,7 +62,7 @@ def barriers(shell: session.Shell | None) -> list[Any]:
     ours = [
         obj
         for name, module in list(sys.modules.items())
-        if (name == _PACKAGE or name.startswith(f"{_PACKAGE}.")) and isinstance(module, types.ModuleType)
+        if (name == _PACKAGE or name.startswith(f"{_PACKAGE}.")) and is_a(module, types.ModuleType)
         for obj in (module, vars(module))
     ]
     return [*session.internals(shell), *ours]
@@ -107,7 +112,7 @@ def _registered(shell: session.Shell | None) -> Iterator[Root]:
 def _modules() -> Iterator[Root]:
     for name, module in list(sys.modules.items()):
         is_ours = name == _PACKAGE or name.startswith(f"{_PACKAGE}.")
-        if isinstance(module, types.ModuleType) and name not in ("__main__", "__mp_main__") and not is_ours:
+        if is_a(module, types.ModuleType) and name not in ("__main__", "__mp_main__") and not is_ours:
             own = session.leaving_names(name)
             inner = vars(module)
             yield Root(name, Cause.MODULE, {k: v for k, v in inner.items() if k not in own} if own else inner)

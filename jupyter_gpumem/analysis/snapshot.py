@@ -10,9 +10,11 @@ from dataclasses import replace
 from jupyter_gpumem import devices, frameworks, session
 from jupyter_gpumem.analysis import holders
 from jupyter_gpumem.analysis.inventory import is_watched, take_inventory
-from jupyter_gpumem.model import Allocator, Cause, Device, DeviceReading, Holding, InputError, NameUse, Snapshot
+from jupyter_gpumem.model import Allocator, Device, DeviceReading, InputError, Snapshot
 
 HOST = "cpu"
+_KNOWN_TYPES = ("cuda", "xpu", "mps")
+"""Accepted unseen while no framework is imported that could say."""
 _gpu_present: dict[int, bool] = {}
 """Process id → whether the driver lists a GPU; asked once, for every cell wants to know."""
 
@@ -47,7 +49,8 @@ def _has_gpu() -> bool:
 def _chosen(choice: str, present: Sequence[str]) -> str:
     types = {device.partition(":")[0] for device in present} | set(_types_to_come()) | {HOST}
     accepted = sorted({*present, *types})
-    if choice in accepted:
+    to_come = not frameworks.loaded() and choice.partition(":")[0] in _KNOWN_TYPES
+    if choice in accepted or to_come:
         return choice
     near = difflib.get_close_matches(choice, accepted, n=1)
     hint = f"; did you mean {near[0]}?" if near else ""
@@ -107,21 +110,7 @@ def _named(reading: DeviceReading) -> Iterable[Device]:
     return [replace(device, alias=by_uuid.get(device.uuid)) for device in reading.devices]
 
 
-# ---------------------------------------------------------------- names
-def by_name(found: Iterable[Holding], values: dict[str, object]) -> tuple[NameUse, ...]:
-    """What each name of the user holds, largest first."""
-    sums: dict[str, list[Holding]] = {}
-    for holding in found:
-        if holding.holder.cause is Cause.NAME and holding.holder.name is not None:
-            sums.setdefault(holding.holder.name, []).append(holding)
-    uses = [_name_use(name, parts, values.get(name)) for name, parts in sums.items()]
-    return tuple(sorted(uses, key=lambda use: -use.nbytes))
-
-
-def _name_use(name: str, parts: Sequence[Holding], value: object) -> NameUse:
-    nbytes = sum(part.nbytes for part in parts)
-    for framework in frameworks.loaded():
-        if framework.kind(type(value)) == "tensor":
-            tensor = framework.describe(value)
-            return NameUse(name, tensor.kind, nbytes, len(parts), tensor.shape, tensor.dtype)
-    return NameUse(name, type(value).__name__, nbytes, len(parts))
+def total_bytes(watched: Sequence[str]) -> int | None:
+    """Memory of the smallest watched device, where the driver or the system tells."""
+    known = [devices.host()] if HOST in watched else devices.read().devices
+    return min((device.total for device in known if device.total), default=None)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from jupyter_gpumem.model import Allocator, Tensor
 
-
 Kind = Literal["tensor", "node", "optimizer", "module"]
 """A tensor or storage, a node of an autograd graph, what updates parameters, what keeps its parts in tables."""
 
@@ -37,6 +36,15 @@ class Remembered(Protocol):
 
     def gone(self) -> int:
         """Bytes of the remembered storages that no longer exist."""
+
+    def alive(self) -> int:
+        """Bytes of those that do. The others are forgotten by this."""
+
+    def knows(self, address: int) -> bool:
+        """Whether the storage at an address is a remembered one, and not a new one in its place."""
+
+    def add(self, tensors: Iterable[object]) -> None:
+        """Remember the storages of further tensors."""
 
 
 class Framework(Protocol):
@@ -93,6 +101,9 @@ class Framework(Protocol):
 
     def open_window(self) -> Window:
         """Begin to measure peaks."""
+
+    def restore(self) -> None:
+        """Take back what :meth:`open_window` may have changed in the framework."""
 
     def held_caches(self) -> tuple[str, ...]:
         """Caches outside the allocator that a clean-up may clear, a phrase each."""

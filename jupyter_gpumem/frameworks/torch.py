@@ -281,28 +281,42 @@ def submodules(obj: object) -> Iterator[tuple[str, object]]:
 
 # ---------------------------------------------------------------- actions on tensors
 def to_host(tensor: object) -> object:
-    """A copy in host memory without a graph; a leaf stays a leaf that requires grad."""
+    """A copy in host memory without a graph; a leaf that requires grad stays one, a parameter a parameter."""
     with _no_function(), torch.no_grad():
-        copy = torch.Tensor.cpu(torch.Tensor.detach(tensor))  # type: ignore[arg-type]
-        if _TensorBase.is_leaf.__get__(tensor) and _TensorBase.requires_grad.__get__(tensor):
-            copy.requires_grad_()
-    return copy
+        copy: Any = torch.Tensor.cpu(torch.Tensor.detach(tensor))  # type: ignore[arg-type]
+        requires_grad = _TensorBase.is_leaf.__get__(tensor) and _TensorBase.requires_grad.__get__(tensor)
+    if type(tensor) is torch.nn.Parameter:
+        return torch.nn.Parameter(copy, requires_grad=requires_grad)
+    return copy.requires_grad_() if requires_grad else copy
 
 
 class _Remembered:
     def __init__(self, tensors: Iterable[object]) -> None:
         self._refs: dict[int, tuple[Any, int]] = {}
+        self.add(tensors)
+
+    def add(self, tensors: Iterable[object]) -> None:
         for tensor in tensors:
             try:
                 storages = _storages(tensor)
             except (NotImplementedError, RuntimeError, ValueError):
                 continue
             for storage in storages:
-                if storage._cdata not in self._refs:
+                if not self.knows(storage._cdata):
                     self._refs[storage._cdata] = (StorageWeakRef(storage), storage.nbytes())
 
     def gone(self) -> int:
         return sum(nbytes for ref, nbytes in self._refs.values() if ref.expired())
+
+    def alive(self) -> int:
+        dead = [address for address, (ref, _) in self._refs.items() if ref.expired()]
+        for address in dead:
+            del self._refs[address]
+        return sum(nbytes for _, nbytes in self._refs.values())
+
+    def knows(self, address: int) -> bool:
+        known = self._refs.get(address)
+        return known is not None and not known[0].expired()
 
 
 def remember(tensors: Iterable[object]) -> _Remembered:

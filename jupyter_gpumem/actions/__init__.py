@@ -1,0 +1,1 @@
+"""What changes the session: each change is planned, can be shown, is then applied and reported."""

@@ -1,0 +1,1 @@
+"""Where a person meets us: parse, call one function, show."""

@@ -1,0 +1,88 @@
+"""The functions that the magics call, for any Python: a notebook, a script, a plain prompt.
+
+Each looks at the watched devices: the accelerators of the imported frameworks, or ``cpu`` (tensors in host memory)
+where there is none; ``device`` names another, as ``"cuda:1"``. Sizes are ``int`` bytes. All of them raise
+``jupyter_gpumem.model.InputError`` (a ``ValueError``) for a device or a name that does not exist, having changed nothing.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from jupyter_gpumem import session
+from jupyter_gpumem.actions import cleaning
+from jupyter_gpumem.actions.planning import Request
+from jupyter_gpumem.actions.watcher import Watch
+from jupyter_gpumem.analysis import holders
+from jupyter_gpumem.analysis import snapshot as _snapshot
+from jupyter_gpumem.model import CellUse, Holding, Plan, Report, Snapshot, Why
+from jupyter_gpumem.pictures import text
+
+
+def snapshot(device: str | None = None) -> Snapshot:
+    """Devices, allocators and holdings at this moment. Nothing is collected, freed or initialised for it."""
+    return _snapshot.take(session.current(), device)
+
+
+def holdings(device: str | None = None) -> tuple[Holding, ...]:
+    """The live storages, each counted once, largest first, with what holds them."""
+    return holders.holdings(session.current(), _snapshot.watched_devices(device))[0]
+
+
+def dangling(device: str | None = None) -> tuple[Holding, ...]:
+    """The storages that no name of yours keeps: the last error, outputs, cycles, hidden graphs, frames."""
+    return tuple([holding for holding in holdings(device) if holding.holder.cause.dangling])
+
+
+def why(obj: object, name: str = "") -> Why:
+    """Every holder of an object's memory, shortest path first; ``str()`` of it has a line for each.
+
+    Raises InputError if the object holds no tensor.
+    """
+    return holders.why(session.current(), obj, name)
+
+
+def plan(
+    *names: str, device: str | None = None, keep_output: bool = False, keep_traceback: bool = False
+) -> Plan:
+    """What :func:`free` would do with the same arguments. Changes nothing."""
+    return cleaning.plan(session.current(), _request(names, device, keep_output, keep_traceback))
+
+
+def free(
+    *names: str, device: str | None = None, keep_output: bool = False, keep_traceback: bool = False
+) -> Report:
+    """Without names: free what dangles, and touch no name. With names: delete these, also from ``Out`` and ``_``.
+
+    Frees nothing that something else still holds; the report says who does.
+    """
+    return cleaning.free(session.current(), _request(names, device, keep_output, keep_traceback))
+
+
+def _request(names: tuple[str, ...], device: str | None, keep_output: bool, keep_traceback: bool) -> Request:
+    return Request(
+        watched=_snapshot.watched_devices(device),
+        names=names,
+        dangling=not names,
+        output=not keep_output,
+        error=not keep_traceback,
+    )
+
+
+def watch(name: str = "block", device: str | None = None, show: Callable[[CellUse], None] | None = None) -> Watch:
+    """Measure a block of code, or every call of a function::
+
+        with watch("step") as seen:
+            step()
+        seen.use.after[0].peak        # bytes, the highest inside the block
+
+        @watch("train")
+        def train(): ...
+
+    Blocks nest, each with its own peak, and ``torch.cuda.max_memory_allocated()`` still answers what it would have
+    answered. ``show`` gets the record at the end of each block; by default one line is printed.
+    """
+    return Watch(name, device, show or _print)
+
+
+def _print(use: CellUse) -> None:
+    print(text.render(use))  # noqa: T201 - printing is what was asked for

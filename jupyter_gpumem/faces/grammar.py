@@ -1,0 +1,120 @@
+"""What may be typed behind ``%gpumem`` and ``%gpufree``: the parsers, their help, and the words for a slip."""
+from __future__ import annotations
+
+import argparse
+import difflib
+import shlex
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from jupyter_gpumem.model import InputError
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser that raises InputError, in one line, and guesses what an unknown flag was to be."""
+
+    def __init__(self, prog: str, description: str) -> None:
+        super().__init__(
+            prog=prog,
+            description=description,
+            add_help=False,
+            allow_abbrev=False,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+
+    def error(self, message: str) -> NoReturn:
+        raise InputError(f"{message}; {self.usage_line()}")
+
+    def usage_line(self) -> str:
+        """The usage on one line."""
+        return " ".join(self.format_usage().split())
+
+    def flags(self) -> list[str]:
+        """All flags, for completion and for guessing."""
+        return [flag for action in self._actions for flag in action.option_strings]
+
+    def read(self, line: str) -> argparse.Namespace:
+        """Parse one line. Raises InputError."""
+        try:
+            words = shlex.split(line)
+        except ValueError as error:
+            raise InputError(f"{error} in {line!r}; {self.usage_line()}") from None
+        options, unknown = self.parse_known_args(words)
+        if unknown:
+            near = difflib.get_close_matches(unknown[0], self.flags(), n=1)
+            hint = f", did you mean {near[0]}?" if near else ""
+            self.error(f"unknown: {unknown[0]}{hint}")
+        return options
+
+
+class _Names(argparse.Action):
+    """``a,b`` or repeated: a tuple of Python names."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        option_string: str | None = None,
+    ) -> None:
+        found = [name.strip() for name in str(values).split(",") if name.strip()]
+        wrong = [name for name in found if not name.isidentifier()]
+        if wrong or not found:
+            parser.error(f"{option_string} takes names of Python, as {option_string} model,optimizer; not {values!r}")
+        setattr(namespace, self.dest, (*getattr(namespace, self.dest), *found))
+
+
+def _device(parser: _Parser) -> None:
+    parser.add_argument("--device", metavar="D", help="watch this device: cuda:1, cuda, cpu; several with commas")
+
+
+def line_gpumem() -> _Parser:
+    """``%gpumem``."""
+    parser = _Parser("%gpumem", "Show where device memory went: devices, the largest names, what dangles.")
+    parser.add_argument("name", nargs="?", help="show one object by its parts; 'on' and 'off' switch the line after "
+                        "every cell on and off")
+    parser.add_argument("--why", metavar="NAME", help="every holder of this object's memory, shortest path first")
+    parser.add_argument("--dangling", action="store_true", help="only what no name of yours keeps, by what holds it")
+    parser.add_argument("--json", action="store_true", help="print the snapshot as JSON")
+    _device(parser)
+    return parser
+
+
+def cell_gpumem() -> _Parser:
+    """``%%gpumem``."""
+    parser = _Parser("%%gpumem", "Run the cell and show what it did to device memory. Changes nothing.")
+    _device(parser)
+    return parser
+
+
+def line_gpufree() -> _Parser:
+    """``%gpufree``."""
+    parser = _Parser(
+        "%gpufree",
+        "Free what dangles: the last error, outputs, dead cycles, caches. No name of yours is touched.\n"
+        "With names: delete these, also from Out and _, and say who holds the rest.",
+    )
+    parser.add_argument("names", nargs="*", help="names to delete")
+    parser.add_argument("--dry-run", action="store_true", help="show the plan, do nothing")
+    parser.add_argument("--keep-output", action="store_true", help="leave Out, _, __ and ___ alone")
+    parser.add_argument("--keep-traceback", action="store_true", help="leave the last error alone, for %%debug")
+    _device(parser)
+    return parser
+
+
+def cell_gpufree() -> _Parser:
+    """``%%gpufree``."""
+    parser = _Parser(
+        "%%gpufree",
+        "Run the cell, then free what it left on the device: the names that it created, and what dangles since.\n"
+        "Names that existed before stay, and so do values without device memory.",
+    )
+    parser.add_argument("--keep", metavar="a,b", action=_Names, default=(), help="names that the cell makes and you keep")
+    parser.add_argument("--dry-run", action="store_true", help="show the plan, free nothing")
+    parser.add_argument("--keep-traceback", action="store_true", help="leave an error's frames alone, for %%debug")
+    _device(parser)
+    return parser
+
+
+CELLS = {"gpumem": cell_gpumem, "gpufree": cell_gpufree}
+LINES = {"gpumem": line_gpumem, "gpufree": line_gpufree}

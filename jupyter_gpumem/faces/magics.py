@@ -1,0 +1,100 @@
+"""``%gpumem``, ``%%gpumem``, ``%gpufree``, ``%%gpufree``: each parses, calls one function and shows its record."""
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Callable
+from typing import Any
+
+from IPython.core.error import UsageError
+from IPython.core.magic import Magics, magics_class, needs_local_scope
+
+from jupyter_gpumem import session
+from jupyter_gpumem.analysis.objects import describe
+from jupyter_gpumem.analysis.snapshot import watched_devices
+from jupyter_gpumem.faces import api, directives, grammar
+from jupyter_gpumem.faces.settings import GPUMem
+from jupyter_gpumem.faces.showing import Dangling, show
+from jupyter_gpumem.model import InputError, to_json
+
+__all__ = ["GPUMemMagics"]
+del needs_local_scope
+
+
+@magics_class
+class GPUMemMagics(Magics):  # type: ignore[misc]  # IPython's classes are untyped for mypy
+    """The magics of one shell."""
+
+    def __init__(self, shell: session.Shell, settings: GPUMem) -> None:
+        super().__init__(shell)
+        self._settings = settings
+        for word in grammar.LINES:
+            self.magics["line"][word] = _with_usage(getattr(self, f"_line_{word}"), grammar.LINES[word]())
+            self.magics["cell"][word] = _with_usage(getattr(self, f"_cell_{word}"), grammar.CELLS[word]())
+
+    # -------------------------------------------------------- line magics
+    def _line_gpumem(self, line: str) -> None:
+        options = grammar.line_gpumem().read(line)
+        device = options.device or self._settings.device or None
+        if options.name in ("on", "off"):
+            self._settings.every_cell = options.name == "on"
+        elif options.why:
+            show(api.why(self._value(options.why), options.why))
+        elif options.name:
+            show(describe(options.name, self._value(options.name), watched_devices(device)))
+        elif options.json:
+            print(json.dumps(to_json(api.snapshot(device)), indent=1))  # noqa: T201 - asked for, to be piped on
+        elif options.dangling:
+            show(Dangling(api.snapshot(device)))
+        else:
+            show(api.snapshot(device))
+
+    def _line_gpufree(self, line: str) -> None:
+        options = grammar.line_gpufree().read(line)
+        act: Callable[..., object] = api.plan if options.dry_run else api.free
+        show(
+            act(
+                *options.names,
+                device=options.device or self._settings.device or None,
+                keep_output=options.keep_output,
+                keep_traceback=options.keep_traceback,
+            )
+        )
+
+    # -------------------------------------------------------- cell magics
+    def _cell_gpumem(self, line: str, cell: str) -> None:
+        self._run("gpumem", line, cell)
+
+    def _cell_gpufree(self, line: str, cell: str) -> None:
+        self._run("gpufree", line, cell)
+
+    def _run(self, word: str, line: str, cell: str) -> None:
+        """Called by name, or for a first line that is wrong: a right one has been taken away by the transformer."""
+        directives.check(self.shell, word, line, cell)
+        if not cell.strip():
+            raise InputError(f"the cell below %%{word} is empty")
+        self.shell.run_cell(f"%%{word} {line}\n{cell}", store_history=False)
+
+    def _value(self, name: str) -> object:
+        """The object that a dotted name stands for: a name of the notebook and attributes in instance dictionaries."""
+        names = session.user_names(self.shell)
+        if name in names:
+            return names[name]
+        if name.isidentifier() or not name.partition(".")[0].isidentifier():
+            near = difflib.get_close_matches(name, names, n=1)
+            raise InputError(f"no name {name!r} in this notebook" + (f"; did you mean {near[0]!r}?" if near else ""))
+        raise InputError(f"{name!r} is not a name; give a name of this notebook")
+
+
+def _with_usage(method: Callable[..., None], parser: Any) -> Callable[..., None]:
+    """The magic with its parser's help as its docstring; what the user did wrong is shown in one line."""
+
+    def magic(*args: str) -> None:
+        try:
+            method(*args)
+        except InputError as refusal:
+            raise UsageError(str(refusal)) from None
+
+    magic.__name__ = parser.prog.strip("%")
+    magic.__doc__ = parser.format_help()
+    return magic
