@@ -1,4 +1,53 @@
-from jupyter_gpumem.model import *
-def read(timeout=2.0): return DeviceReading()
-def host(): return Device("cpu","host",None,"Host memory",total=24<<30,alias="cpu")
-def visible_uuids(d): return None
+"""What the machine says about its devices. Neither pynvml nor psutil is imported before something asks."""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, Protocol
+
+from jupyter_gpumem.devices.visibility import visible_uuids
+from jupyter_gpumem.model import Device, DeviceReading
+
+__all__ = ["Source", "host", "read", "visible_uuids"]
+
+
+class Source(Protocol):
+    """A driver's library. A reading never raises and never takes longer than ``timeout`` seconds."""
+
+    def read(self, timeout: float = 2.0) -> DeviceReading:
+        """The devices now, or why there are none."""
+
+
+_SOURCES = ("nvml",)
+
+
+def read(timeout: float = 2.0) -> DeviceReading:
+    """The devices of all drivers. Metrics that a driver does not give are None."""
+    readings = [_source(name).read(timeout) for name in _SOURCES]
+    problems = [reading.problem for reading in readings if reading.problem]
+    found = tuple(device for reading in readings for device in reading.devices)
+    return DeviceReading(found, " ".join(problems) or None)
+
+
+def host() -> Device:
+    """Host memory, or the control group's share of it."""
+    source = import_module(f"{__name__}.host")
+    device: Device = source.read()
+    return device
+
+
+def process_names(pids: Sequence[int]) -> dict[int, str]:
+    """Process id → ``name (user)``, or why it has none."""
+    names: dict[int, str] = import_module(f"{__name__}.host").process_names(pids)
+    return names
+
+
+def _source(name: str) -> Source:
+    module: Source = import_module(f"{__name__}.{name}")  # type: ignore[assignment]  # checked below
+    return module
+
+
+if TYPE_CHECKING:  # mypy checks here that every module fits the protocol
+    from jupyter_gpumem.devices import nvml
+
+    _: tuple[Source, ...] = (nvml,)
