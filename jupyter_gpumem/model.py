@@ -297,6 +297,15 @@ class Why:
 
 
 @dataclass(frozen=True)
+class Notice:
+    """A line for the user below a cell."""
+
+    text: str
+    fault: bool = False
+    """Something of ours went wrong."""
+
+
+@dataclass(frozen=True)
 class Freed:
     """Stands in ``Out`` for a value that a clean-up has freed, so that ``Out[n]`` explains itself."""
 
@@ -310,7 +319,8 @@ class Freed:
     def __repr__(self) -> str:
         from jupyter_gpumem.units import shown
 
-        what = " ".join(x for x in (self.kind, str(self.shape) if self.shape is not None else "", self.dtype or "") if x)
+        shape = str(self.shape) if self.shape is not None else ""
+        what = " ".join(word for word in (self.kind, shape, self.dtype or "") if word)
         return f"<{what}, {shown(self.nbytes)}, freed at {self.when} by gpufree>"
 
 

@@ -21,7 +21,7 @@ from jupyter_gpumem.analysis.inventory import Stored, take_inventory
 from jupyter_gpumem.analysis.ledger import Ledger
 from jupyter_gpumem.analysis.objects import names_in_use, use_of
 from jupyter_gpumem.analysis.snapshot import total_bytes, watched_devices
-from jupyter_gpumem.model import Allocator, Cause, CellUse, InputError, NameUse, Plan, Report
+from jupyter_gpumem.model import Allocator, Cause, CellUse, InputError, NameUse, Notice, Plan, Report
 from jupyter_gpumem.units import shown
 
 _P = ParamSpec("_P")
@@ -134,9 +134,9 @@ class Watcher:
             if cell.directive.brief:
                 self._point_out(result)
         except InputError as refusal:
-            self._show(f"jupyter_gpumem: {refusal}")
+            self._show(Notice(f"jupyter_gpumem: {refusal}", fault=True))
         except (Exception, KeyboardInterrupt) as fault:
-            self._show(_fault(fault))
+            self._show(Notice(_fault(fault), fault=True))
 
     def stop(self) -> None:
         """Close the windows that are open, without a word."""
@@ -175,7 +175,7 @@ class Watcher:
 
     def _refuse(self, cell: _Cell, why: str) -> None:
         cell.window = None
-        self._show(why if why.startswith("jupyter_gpumem") else f"jupyter_gpumem: {why}")
+        self._show(Notice(why if why.startswith("jupyter_gpumem") else f"jupyter_gpumem: {why}", fault=True))
 
     # -------------------------------------------------------- closing
     def _pop(self, info: Any) -> _Cell | None:
@@ -255,7 +255,8 @@ class Watcher:
             nbytes = sum(s.part.nbytes for s in seen.stored if seen.holder(s).cause is Cause.OUTPUT)
         if nbytes >= total * self._settings.output_share:
             self._told.add(id(value))
-            self._show(f"gpumem: Out[{result.execution_count}] alone keeps {shown(nbytes)}; %gpufree gives it back")
+            label = f"Out[{result.execution_count}]"
+            self._show(Notice(f"gpumem: {label} alone keeps {shown(nbytes)}; %gpufree gives it back"))
 
 
 def _fault(fault: BaseException) -> str:

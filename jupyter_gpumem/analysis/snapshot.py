@@ -90,7 +90,7 @@ def take(shell: session.Shell | None = None, device: str | None = None, seconds:
     return Snapshot(
         time=time.time(),
         watched=watched,
-        devices=(*_named(reading), devices.host()),
+        devices=(*_named(reading), devices.read_host()),
         allocators=allocators(watched, host_bytes),
         holdings=found,
         notes=tuple(note for note in (reading.problem, _partial_note(partial)) if note),
@@ -112,5 +112,5 @@ def _named(reading: DeviceReading) -> Iterable[Device]:
 
 def total_bytes(watched: Sequence[str]) -> int | None:
     """Memory of the smallest watched device, where the driver or the system tells."""
-    known = [devices.host()] if HOST in watched else devices.read().devices
+    known = [devices.read_host()] if HOST in watched else devices.read().devices
     return min((device.total for device in known if device.total), default=None)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from jupyter_gpumem.devices.visibility import visible_uuids
 from jupyter_gpumem.model import Device, DeviceReading
 
-__all__ = ["Source", "host", "read", "visible_uuids"]
+__all__ = ["Source", "process_names", "read", "read_host", "visible_uuids"]
 
 
 class Source(Protocol):
@@ -29,7 +29,7 @@ def read(timeout: float = 2.0) -> DeviceReading:
     return DeviceReading(found, " ".join(problems) or None)
 
 
-def host() -> Device:
+def read_host() -> Device:
     """Host memory, or the control group's share of it."""
     source = import_module(f"{__name__}.host")
     device: Device = source.read()

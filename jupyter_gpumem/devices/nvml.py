@@ -163,7 +163,8 @@ def _memory(driver: _Driver, handle: Any, partitioned: bool) -> tuple[_Memory | 
             return None, [MIG_PARENT_HIDDEN if partitioned else "No permission to read this GPU's memory."]
         return None, [f"The driver does not give the memory of this GPU (NVML error {driver.refusal})."]
     host = _host_total()
-    notes = [UNIFIED] if host and info.total >= 0.9 * host and not partitioned else []
+    # a GPU that claims the host's own memory; one that merely is as large is told apart by the last few per cent
+    notes = [UNIFIED] if host and 0.9 <= info.total / host <= 1.02 and not partitioned else []
     if first:
         notes.append("Used includes what this old driver reserves for itself.")
         return (int(info.total), int(info.used), int(info.free), None), notes

@@ -8,7 +8,7 @@ from typing import Any
 from IPython.display import display
 
 from jupyter_gpumem import session
-from jupyter_gpumem.model import CellUse, ObjectUse, Plan, Report, Snapshot, Why
+from jupyter_gpumem.model import CellUse, Notice, ObjectUse, Plan, Report, Snapshot, Why
 from jupyter_gpumem.pictures import html, text
 
 
@@ -19,14 +19,12 @@ class Dangling:
     snapshot: Snapshot
 
 
-_RECORDS = (Snapshot, CellUse, Plan, Report, ObjectUse, Why)
+_RECORDS = (Snapshot, CellUse, Plan, Report, ObjectUse, Why, Notice)
 
 
 def show(record: object) -> None:
-    """Display a record, or a line of text, below the cell; it becomes no output of the cell's."""
-    if isinstance(record, str):
-        display({"text/plain": record}, raw=True)
-    elif isinstance(record, Dangling):
+    """Display a record below the cell; it becomes no output of the cell's."""
+    if isinstance(record, Dangling):
         bundle = {
             "text/plain": text.render_dangling(record.snapshot),
             "text/html": html.render_dangling(record.snapshot),

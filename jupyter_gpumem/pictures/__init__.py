@@ -1,0 +1,1 @@
+"""Records to what one sees. Pictures know records only: a picture cannot delete a tensor."""

@@ -1,2 +1,105 @@
-def render(record): return repr(record)
-def render_dangling(s): return repr(s)
+"""Records as HTML: one fragment that needs nothing else, in JupyterLab's colours where it finds them.
+
+It must be readable in a saved notebook, after ``nbconvert``, in dark mode and by a screen reader; so there is no
+script, every colour has a fallback, and whatever the bar shows is also said in words.
+"""
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+from jupyter_gpumem.model import Snapshot
+from jupyter_gpumem.pictures.blocks import Bar, Block, Heading, Line, Segment, Table, blocks, dangling
+from jupyter_gpumem.units import shown
+
+_STYLE = """<style>
+.gpumem{--gm-fg:var(--jp-ui-font-color1,inherit);--gm-dim:var(--jp-ui-font-color2,inherit);
+--gm-line:var(--jp-border-color2,rgba(128,128,128,.35));--gm-warn:var(--jp-warn-color0,#b8560f);
+font-family:var(--jp-ui-font-family,system-ui,sans-serif);font-size:13px;line-height:1.45;color:var(--gm-fg);
+max-width:60em;margin:2px 0 6px}
+.gpumem h4{display:flex;flex-wrap:wrap;gap:0 1em;justify-content:space-between;margin:10px 0 2px;font-size:13px;
+font-weight:600;color:inherit}
+.gpumem h4 span{font-weight:400;color:var(--gm-dim)}
+.gpumem p{margin:1px 0;color:var(--gm-dim)}
+.gpumem p.warn{color:var(--gm-warn)}
+.gpumem code{font-family:var(--jp-code-font-family,monospace);font-size:12px;background:none;color:inherit}
+.gpumem p code{border:1px solid var(--gm-line);border-radius:3px;padding:0 4px;margin-left:.6em;color:var(--gm-fg)}
+.gpumem .bar{display:flex;height:12px;border:1px solid var(--gm-line);border-radius:3px;overflow:hidden;margin:3px 0}
+.gpumem .bar i{display:block;min-width:1px}
+.gpumem ul{list-style:none;display:flex;flex-wrap:wrap;gap:0 1.2em;margin:0 0 2px;padding:0;color:var(--gm-dim)}
+.gpumem li{margin:0;white-space:nowrap}
+.gpumem li i{display:inline-block;width:9px;height:9px;border-radius:2px;margin-right:5px;
+border:1px solid var(--gm-line)}
+.gpumem table{border-collapse:collapse;width:100%;margin:2px 0 4px;border:0;font-size:12.5px}
+.gpumem th,.gpumem td{text-align:left;padding:1px 14px 1px 0;border:0;border-bottom:1px solid var(--gm-line);
+vertical-align:top;background:none;overflow-wrap:anywhere}
+.gpumem th{font-weight:400;color:var(--gm-dim)}
+.gpumem .n{text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums;padding-right:0;padding-left:14px}
+.gpumem .allocated{background:#1f77c9}.gpumem .cached{background:#7db5e8}.gpumem .context{background:#8a7fc0}
+.gpumem .others{background:#d08a2e}.gpumem .unattributed{background:#b9b04a}.gpumem .reserved{background:#8c8c8c}
+.gpumem .free{background:transparent}
+</style>"""
+"""The fallbacks inherit the page's own colour, so that they are right on light and on dark paper."""
+
+
+def render(record: object) -> str:
+    """A record as an HTML fragment. Raises TypeError for what is none of ours."""
+    return _page(blocks(record))
+
+
+def render_dangling(snapshot: Snapshot) -> str:
+    """Only what dangles in a snapshot."""
+    return _page(dangling(snapshot))
+
+
+def _page(found: Sequence[Block]) -> str:
+    return f'{_STYLE}<div class="gpumem">{"".join(_block(block) for block in found)}</div>'
+
+
+def _block(block: Block) -> str:
+    if isinstance(block, Heading):
+        figure = f"<span>{escape(block.figure)}</span>" if block.figure else ""
+        return f"<h4>{escape(block.text)}{figure}</h4>"
+    if isinstance(block, Bar):
+        return _bar(block)
+    if isinstance(block, Table):
+        return _table(block)
+    return _line(block)
+
+
+def _line(line: Line) -> str:
+    code = f"<code>{escape(line.code)}</code>" if line.code else ""
+    warn = ' class="warn"' if line.warn else ""
+    return f"<p{warn}>{escape(line.text)}{code}</p>"
+
+
+def _bar(bar: Bar) -> str:
+    parts = "".join(f'<i class="{s.kind}" style="flex:{s.nbytes} 0 0"></i>' for s in bar.segments)
+    words = "; ".join(f"{s.label} {shown(s.nbytes)}" for s in bar.segments)
+    label = escape(f"Memory of {bar.label}: {words}", quote=True)
+    legend = "".join(_legend(segment) for segment in bar.segments)
+    return f'<div class="bar" role="img" aria-label="{label}">{parts}</div><ul aria-hidden="true">{legend}</ul>'
+
+
+def _legend(segment: Segment) -> str:
+    return f'<li><i class="{segment.kind}"></i>{escape(segment.label)} {shown(segment.nbytes)}</li>'
+
+
+def _table(table: Table) -> str:
+    def cells(tag: str, row: Sequence[str]) -> str:
+        scope = ' scope="col"' if tag == "th" else ""
+        figure = ' class="n"'
+        return "".join(
+            f"<{tag}{scope}{figure if column in table.right else ''}>{_cell(tag, column, text)}</{tag}>"
+            for column, text in enumerate(row)
+        )
+
+    body = "".join(f"<tr>{cells('td', row)}</tr>" for row in table.rows)
+    head = f"<thead><tr>{cells('th', table.columns)}</tr></thead>"
+    cut = f"<p>{escape(table.cut)}</p>" if table.cut else ""
+    return f"<table>{head}<tbody>{body}</tbody></table>{cut}"
+
+
+def _cell(tag: str, column: int, text: str) -> str:
+    """The first column names things of the user's code."""
+    return f"<code>{escape(text)}</code>" if tag == "td" and column == 0 else escape(text)
