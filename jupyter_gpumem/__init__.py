@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from jupyter_gpumem.api import dangling, free, holdings, plan, snapshot, watch, why
+    from jupyter_gpumem.faces.api import dangling, free, holdings, plan, snapshot, watch, why
 
 __all__ = ["dangling", "free", "holdings", "plan", "snapshot", "watch", "why"]
 __version__ = "0.1.0"
@@ -17,7 +17,7 @@ __version__ = "0.1.0"
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
-        return getattr(import_module(f"{__name__}.api"), name)
+        return getattr(import_module(f"{__name__}.faces.api"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

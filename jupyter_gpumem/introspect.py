@@ -24,7 +24,8 @@ def mro(cls: type) -> tuple[type, ...]:
 
 def class_dict(cls: type) -> Mapping[str, Any]:
     """The attributes that a class defines itself."""
-    return _DICT.__get__(cls)  # type: ignore[no-any-return]
+    found: Mapping[str, Any] = _DICT.__get__(cls)
+    return found
 
 
 def is_a(obj: object, cls: type) -> bool:
@@ -37,7 +38,7 @@ def instance_dict(obj: object) -> dict[str, Any] | None:
     for cls in mro(type(obj)):
         descriptor = class_dict(cls).get("__dict__")
         if type(descriptor) in _GENUINE:
-            found = descriptor.__get__(obj)
+            found = descriptor.__get__(obj)  # type: ignore[union-attr]  # not None: it is of a genuine type
             return found if type(found) is dict else None
     return None
 
@@ -73,8 +74,8 @@ def frame_locals(frame: types.FrameType) -> dict[str, Any]:
     """
     values = frame.f_locals
     copy = dict(values)
-    if _SNAPSHOT_LOCALS and frame.f_code.co_flags & _CO_OPTIMIZED and frame.f_trace is None:
-        # held by the frame, by ``values`` and by getrefcount's argument; any other reference is the user's
-        if sys.getrefcount(values) <= 3:
-            values.clear()
+    is_snapshot = _SNAPSHOT_LOCALS and frame.f_code.co_flags & _CO_OPTIMIZED and frame.f_trace is None
+    # held by the frame, by ``values`` and by getrefcount's argument; any other reference is the user's
+    if is_snapshot and sys.getrefcount(values) <= 3:
+        values.clear()
     return copy

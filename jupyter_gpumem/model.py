@@ -10,10 +10,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 
-class InputError(ValueError):
-    """What the user asked for cannot be done: the message says what was wrong and what is accepted. Nothing changed."""
-
-
 @dataclass(frozen=True)
 class Process:
     """A process that holds memory of one device, as the driver lists it."""

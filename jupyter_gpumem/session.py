@@ -89,7 +89,7 @@ def _history(shell: Shell) -> dict[Any, Any]:
 def replace_outputs(shell: Shell | None, values: Iterable[Any], record: Callable[[Any], Any]) -> None:
     """Put ``record(value)`` wherever the shell keeps one of ``values`` as an output.
 
-    The same record goes to every place, for IPython compares them by identity to see whether ``_`` is still its own.    """
+    The same record goes to every place: IPython sees by identity whether ``_`` is still its own.    """
     records = {id(value): record(value) for value in values}
     if shell is None:
         if id(vars(builtins).get("_")) in records:

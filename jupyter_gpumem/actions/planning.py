@@ -19,8 +19,9 @@ from jupyter_gpumem.analysis.holders import Look
 from jupyter_gpumem.analysis.inventory import Stored
 from jupyter_gpumem.analysis.references import Root
 from jupyter_gpumem.analysis.snapshot import HOST, allocators
+from jupyter_gpumem.errors import InputError
 from jupyter_gpumem.introspect import is_a
-from jupyter_gpumem.model import Action, Cause, InputError, Plan, Step
+from jupyter_gpumem.model import Action, Cause, Plan, Step
 
 
 @dataclass(frozen=True)

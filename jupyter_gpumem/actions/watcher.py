@@ -21,7 +21,8 @@ from jupyter_gpumem.analysis.inventory import Stored, take_inventory
 from jupyter_gpumem.analysis.ledger import Ledger
 from jupyter_gpumem.analysis.objects import names_in_use, use_of
 from jupyter_gpumem.analysis.snapshot import total_bytes, watched_devices
-from jupyter_gpumem.model import Allocator, Cause, CellUse, InputError, NameUse, Notice, Plan, Report
+from jupyter_gpumem.errors import InputError
+from jupyter_gpumem.model import Allocator, Cause, CellUse, NameUse, Notice, Plan, Report
 from jupyter_gpumem.units import shown
 
 _P = ParamSpec("_P")
@@ -226,7 +227,8 @@ class Watcher:
                 f"nothing is freed: the cell made no {missing[0]!r} to keep; it made: "
                 + (", ".join(name for name in values if name not in cell.names) or "no name")
             )
-        fresh = {n: v for n, v in values.items() if n not in cell.names and n not in (*directive.keep, *directive.always_keep)}
+        stay = {*cell.names, *directive.keep, *directive.always_keep}
+        fresh = {name: value for name, value in values.items() if name not in stay}
 
         def is_new(stored: Stored) -> bool:
             return not any(remembered.knows(stored.part.address) for remembered in cell.storages)
@@ -263,6 +265,12 @@ def _fault(fault: BaseException) -> str:
     return f"jupyter_gpumem: the cell is untouched, but measuring it failed: {type(fault).__name__}: {fault}"
 
 
+
+
+def restore_frameworks() -> None:
+    """Take back what windows changed in the frameworks."""
+    for framework in frameworks.loaded():
+        framework.restore()
 
 
 class Watch:

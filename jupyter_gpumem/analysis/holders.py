@@ -11,7 +11,8 @@ from jupyter_gpumem.analysis import paths, roots
 from jupyter_gpumem.analysis.inventory import Inventory, Stored, take_inventory
 from jupyter_gpumem.analysis.references import Root, Walk, walk
 from jupyter_gpumem.analysis.unreached import Unreached, explain
-from jupyter_gpumem.model import Cause, Holder, Holding, InputError, Why
+from jupyter_gpumem.errors import InputError
+from jupyter_gpumem.model import Cause, Holder, Holding, Why
 
 _NO_HOLDER = Holder("no name found in the time allowed", Cause.UNKNOWN)
 

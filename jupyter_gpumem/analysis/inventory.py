@@ -39,6 +39,8 @@ class Inventory:
         for part in framework.parts(tensor):
             key = (part.device, part.address)
             stored = self.storages.get(key)
+            if stored is not None and framework.is_bare(tensor):
+                continue
             if stored is None:
                 stored = self.storages[key] = Stored(framework, part)
             stored.tensors.append(tensor)
@@ -46,7 +48,8 @@ class Inventory:
     def add_all(self, framework: Framework, tensors: Iterable[object]) -> None:
         """Count tensors, their gradients, and what hangs on their autograd graphs."""
         seen = _Seen()
-        todo = list(tensors)
+        # bare storages last: a storage's own Python object only counts where no tensor points into it
+        todo = sorted(tensors, key=lambda obj: framework.is_bare(obj), reverse=True)
         while todo:
             obj = todo.pop()
             if seen.before(obj):

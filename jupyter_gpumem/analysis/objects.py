@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from jupyter_gpumem import frameworks
 from jupyter_gpumem.analysis.holders import tensors_in
@@ -128,12 +129,13 @@ def _of_optimizer(optimizer: object, watched: Sequence[str] | None) -> list[Name
     return [*uses, _group("param_groups (shared with the model)", "parameters", params, watched)]
 
 
-def _items(value: object) -> list[tuple[str, object]]:
+def _items(value: Any) -> list[tuple[str, object]]:
     if is_a(value, dict):
-        return [(f"[{_key(key)}]", item) for key, item in list(dict.items(value))]  # type: ignore[call-overload]
+        return [(f"[{_key(key)}]", item) for key, item in list(dict.items(value))]
     for cls in _SEQUENCES:
         if is_a(value, cls):
-            return [(f"[{index}]", item) for index, item in enumerate(list(cls.__iter__(value)))]  # type: ignore[attr-defined]
+            iterate: Any = cls.__iter__
+            return [(f"[{index}]", item) for index, item in enumerate(list(iterate(value)))]
     return [(f".{key}", item) for key, item in list((instance_dict(value) or {}).items())]
 
 

@@ -48,7 +48,7 @@ def holder(walk: Walk, target: object) -> Holder | None:
 
 
 def _nearer_root(root: Root, objects: list[object]) -> tuple[Root, list[object]]:
-    """Begin where a person would: at the logger, the task or the shell, not in the module that keeps a table of them."""
+    """Begin where a person would: at the logger, the task or the shell, not in the module that lists them."""
     if root.cause not in (Cause.MODULE, Cause.RUNNING):
         return root, objects
     for index in range(len(objects) - 1, -1, -1):

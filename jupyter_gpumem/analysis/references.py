@@ -189,7 +189,7 @@ class _Search:
         """Enter the graphs of the waiting tensors, node by node; the tensors found there are the next frontier."""
         frontier: list[object] = []
         while queue:
-            nodes = []
+            nodes: list[object] = []
             for obj in queue:
                 for framework in self.frameworks:
                     for child in framework.graph(obj):
@@ -267,7 +267,8 @@ class _Search:
         """The items of an array of objects: ``gc`` does not look into arrays."""
         base = self.array
         assert base is not None
-        return base.view(array, base).ravel().tolist() if base.dtype.__get__(array).hasobject else ()  # type: ignore[no-any-return]
+        items: Iterable[object] = base.view(array, base).ravel().tolist() if base.dtype.__get__(array).hasobject else ()
+        return items
 
 
 def _nothing(_: object) -> Iterable[object]:
@@ -281,7 +282,8 @@ def _of_frame(frame: types.FrameType) -> Iterable[object]:
 
 def _of_thread_local(local: Any) -> Iterable[object]:
     """A ``threading.local``'s values for this thread; those of others only the threads' own states hold."""
-    return [*gc.get_referents(local), type(local).__getattribute__(local, "__dict__")]
+    get: Any = type(local).__getattribute__
+    return [*gc.get_referents(local), get(local, "__dict__")]
 
 
 def class_name(cls: type) -> str:

@@ -10,7 +10,8 @@ from dataclasses import replace
 from jupyter_gpumem import devices, frameworks, session
 from jupyter_gpumem.analysis import holders
 from jupyter_gpumem.analysis.inventory import is_watched, take_inventory
-from jupyter_gpumem.model import Allocator, Device, DeviceReading, InputError, Snapshot
+from jupyter_gpumem.errors import InputError
+from jupyter_gpumem.model import Allocator, Device, DeviceReading, Snapshot
 
 HOST = "cpu"
 _KNOWN_TYPES = ("cuda", "xpu", "mps")

@@ -13,6 +13,7 @@ import sys
 import types
 from collections import Counter, OrderedDict, deque
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
 from jupyter_gpumem import frameworks
 from jupyter_gpumem.analysis import paths
@@ -219,7 +220,7 @@ def _cyclic(graph: Unreached, cycle: list[int], chain: list[int]) -> Holder:
     stops = [at for at, obj in enumerate(rotated) if not isinstance(obj, _PLUMBING)] or [0, len(rotated) - 1]
     text = " → ".join(
         type_name(rotated[a]) + paths.steps(rotated[a : b + 1], lambda key: None)
-        for a, b in zip(stops, stops[1:], strict=False)
+        for a, b in pairwise(stops)
     )
     holds = f", holding {type_name(graph.nodes[chain[0]])}{_words(graph, chain)}" if len(chain) > 1 else ""
     return Holder(f"no name: cycle of {text}{holds}", Cause.CYCLE)

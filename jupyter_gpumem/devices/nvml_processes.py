@@ -77,13 +77,13 @@ def _entries(ask: Ask, refusal: Callable[[], int], function: str, handle: Any) -
 class _Entry(ctypes.Structure):
     """``nvmlProcessInfo_v1_t``."""
 
-    _fields_ = [("pid", ctypes.c_uint), ("usedGpuMemory", ctypes.c_ulonglong)]  # noqa: RUF012
+    _fields_ = [("pid", ctypes.c_uint), ("usedGpuMemory", ctypes.c_ulonglong)]
 
 
 class _Plain:
     def __init__(self, pid: int, used: int | None) -> None:
         self.pid = pid
-        self.usedGpuMemory = used  # noqa: N815 - as pynvml's own entries
+        self.usedGpuMemory = used
 
 
 def _first_version(function: str, handle: Any) -> list[_Plain]:

@@ -2,19 +2,20 @@
 
 Each looks at the watched devices: the accelerators of the imported frameworks, or ``cpu`` (tensors in host memory)
 where there is none; ``device`` names another, as ``"cuda:1"``. Sizes are ``int`` bytes. All of them raise
-``jupyter_gpumem.model.InputError`` (a ``ValueError``) for a device or a name that does not exist, having changed nothing.
+``jupyter_gpumem.errors.InputError``, a ``ValueError``, for a device or a name that does not exist; nothing has changed.
 """
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
 from jupyter_gpumem import session
 from jupyter_gpumem.actions import cleaning
 from jupyter_gpumem.actions.planning import Request
 from jupyter_gpumem.actions.watcher import Watch
-from jupyter_gpumem.analysis import holders
+from jupyter_gpumem.analysis import holders, objects
 from jupyter_gpumem.analysis import snapshot as _snapshot
-from jupyter_gpumem.model import CellUse, Holding, Plan, Report, Snapshot, Why
+from jupyter_gpumem.model import Holding, ObjectUse, Plan, Report, Snapshot, Why, to_json
 from jupyter_gpumem.pictures import text
 
 
@@ -31,6 +32,16 @@ def holdings(device: str | None = None) -> tuple[Holding, ...]:
 def dangling(device: str | None = None) -> tuple[Holding, ...]:
     """The storages that no name of yours keeps: the last error, outputs, cycles, hidden graphs, frames."""
     return tuple([holding for holding in holdings(device) if holding.holder.cause.dangling])
+
+
+def describe(name: str, obj: object, device: str | None = None) -> ObjectUse:
+    """One object in depth, by its parts."""
+    return objects.describe(name, obj, _snapshot.watched_devices(device))
+
+
+def as_json(seen: Snapshot) -> str:
+    """A snapshot as JSON, with the field names of the record; sizes in bytes, null for what is not available."""
+    return json.dumps(to_json(seen), indent=1)
 
 
 def why(obj: object, name: str = "") -> Why:
@@ -68,7 +79,7 @@ def _request(names: tuple[str, ...], device: str | None, keep_output: bool, keep
     )
 
 
-def watch(name: str = "block", device: str | None = None, show: Callable[[CellUse], None] | None = None) -> Watch:
+def watch(name: str = "block", device: str | None = None, show: Callable[[object], None] | None = None) -> Watch:
     """Measure a block of code, or every call of a function::
 
         with watch("step") as seen:
@@ -84,5 +95,5 @@ def watch(name: str = "block", device: str | None = None, show: Callable[[CellUs
     return Watch(name, device, show or _print)
 
 
-def _print(use: CellUse) -> None:
+def _print(use: object) -> None:
     print(text.render(use))  # noqa: T201 - printing is what was asked for

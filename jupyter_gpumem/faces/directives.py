@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from jupyter_gpumem import session
 from jupyter_gpumem.actions.watcher import Directive
 from jupyter_gpumem.analysis.snapshot import watched_devices
+from jupyter_gpumem.errors import InputError
 from jupyter_gpumem.faces import grammar
-from jupyter_gpumem.model import InputError
 
 _DIRECTIVE = re.compile(r"%%(gpumem|gpufree)(?:[ \t]+(.*?))?[ \t]*\r?\n?")
 _MAGIC = re.compile(r"%%\w")
@@ -23,30 +23,25 @@ _HIDDEN_NAMES = {"exec", "eval", "globals", "locals", "vars", "get_ipython", "se
 """Functions by which a cell may make names that its text does not show."""
 
 
-class Transformer:
-    """The input transformer of one shell: a callable from lines to lines."""
-
-    def __init__(self, shell: session.Shell) -> None:
-        self._shell = shell
-
-    def __call__(self, lines: list[str]) -> list[str]:
-        at = _first_line(lines)
-        match = _DIRECTIVE.fullmatch(lines[at]) if at is not None else None
-        if at is None or match is None:
-            return lines
-        body = lines[at + 1 :]
-        try:
-            check(self._shell, match[1], match[2] or "", "".join(body))
-        except InputError:
-            return lines
-        following = _first_line(body)
-        if following is None:
-            return lines
-        if _MAGIC.match(body[following]):
-            return body[following:]
-        # a comment in its place keeps the line numbers; with the indent of the code, which IPython takes away
-        indent = body[following][: len(body[following]) - len(body[following].lstrip(" \t"))]
-        return [*lines[:at], f"{indent}# {lines[at].strip()}\n", *body]
+def without_directive(shell: session.Shell, lines: list[str]) -> list[str]:
+    """The lines of a cell as Python or the next magic is to see them."""
+    at = _first_line(lines)
+    match = _DIRECTIVE.fullmatch(lines[at]) if at is not None else None
+    if at is None or match is None:
+        return lines
+    body = lines[at + 1 :]
+    following = _first_line(body)
+    if following is None:
+        return lines
+    try:
+        check(shell, match[1], match[2] or "", "".join(body))
+    except InputError:
+        return lines
+    if _MAGIC.match(body[following]):
+        return body[following:]
+    # a comment in its place keeps the line numbers; with the indent of the code, which IPython takes away
+    indent = body[following][: len(body[following]) - len(body[following].lstrip(" \t"))]
+    return [*lines[:at], f"{indent}# {lines[at].strip()}\n", *body]
 
 
 def _first_line(lines: Sequence[str]) -> int | None:
@@ -114,7 +109,8 @@ def _check_kept(shell: session.Shell, keep: Sequence[str], body: str) -> None:
         if name not in made and name not in known:
             near = difflib.get_close_matches(name, made, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise InputError(f"--keep {name}: the cell makes no such name; it makes: {', '.join(sorted(made)) or 'none'}{hint}")
+            names = ", ".join(sorted(made)) or "none"
+            raise InputError(f"--keep {name}: the cell makes no such name; it makes: {names}{hint}")
 
 
 def _names_made(body: str) -> set[str] | None:

@@ -1,68 +1,102 @@
-"""Loading into a shell and leaving it as it was found."""
+"""Loading into a shell, and leaving it as it was found.
+
+What a session may never need is imported when it is first needed: a shell that has only loaded the extension pays for
+the parsers and these few lines.
+"""
 from __future__ import annotations
 
 import weakref
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from jupyter_gpumem import frameworks, session
-from jupyter_gpumem.actions.watcher import Watcher
-from jupyter_gpumem.faces import completion, directives, showing
+from jupyter_gpumem import session
+from jupyter_gpumem.faces import completion, showing
 from jupyter_gpumem.faces.magics import GPUMemMagics
 from jupyter_gpumem.faces.settings import GPUMem
 
+if TYPE_CHECKING:
+    from jupyter_gpumem.actions.watcher import Watcher
+
 _loaded: weakref.WeakKeyDictionary[Any, _Extension] = weakref.WeakKeyDictionary()
+_WORD = "%%gpu"
 
 
 class _Extension:
-    """What is registered with one shell."""
+    """What is registered with one shell. Owned by the thread that runs the shell's cells."""
 
     def __init__(self, shell: session.Shell) -> None:
+        self._shell = weakref.ref(shell)
+        self._watcher: Watcher | None = None
         self.settings = GPUMem(parent=shell)
         self.magics = GPUMemMagics(shell, self.settings)
-        self.transformer = directives.Transformer(shell)
-        reference = weakref.ref(shell)
 
-        def read(raw: str) -> Any:
-            return directives.read(reference(), raw, self.settings.keep)
+    # -------------------------------------------------------- called by the shell
+    def transform(self, lines: list[str]) -> list[str]:
+        """Input transformer: takes a right directive away, and has no other effect."""
+        if not any(line.startswith(_WORD) for line in lines):
+            return lines
+        changed: list[str] = import_module("jupyter_gpumem.faces.directives").without_directive(self._shell(), lines)
+        return changed
 
-        self.watcher = Watcher(shell, read, showing.show, self.settings)
+    def before(self, info: Any) -> None:
+        """``pre_run_cell``."""
+        if self._watcher is not None or self.settings.every_cell or _WORD in (info.raw_cell or ""):
+            self._made_watcher().before(info)
 
+    def after(self, result: Any) -> None:
+        """``post_run_cell``."""
+        if self._watcher is not None:
+            self._watcher.after(result)
+
+    def _made_watcher(self) -> Watcher:
+        if self._watcher is None:
+            watcher = import_module("jupyter_gpumem.actions.watcher")
+            directives = import_module("jupyter_gpumem.faces.directives")
+            shell = self._shell()
+
+            def read(raw: str) -> Any:
+                return directives.read(self._shell(), raw, self.settings.keep)
+
+            self._watcher = watcher.Watcher(shell, read, showing.show, self.settings)
+        assert self._watcher is not None
+        return self._watcher
+
+    # -------------------------------------------------------- registering
     def register(self, shell: session.Shell) -> None:
         shell.register_magics(self.magics)
-        shell.input_transformers_cleanup.insert(0, self.transformer)
-        shell.events.register("pre_run_cell", self.watcher.before)
-        shell.events.register("post_run_cell", self.watcher.after)
+        shell.input_transformers_cleanup.insert(0, self.transform)
+        shell.events.register("pre_run_cell", self.before)
+        shell.events.register("post_run_cell", self.after)
         shell.configurables.append(self.settings)
         showing.register(shell)
         completion.register(shell)
 
     def unregister(self, shell: session.Shell) -> None:
-        self.watcher.stop()
+        if self._watcher is not None:
+            self._watcher.stop()
+            self._watcher = None
+            import_module("jupyter_gpumem.actions.watcher").restore_frameworks()
         completion.unregister(shell)
         showing.unregister(shell)
         if self.settings in shell.configurables:
             shell.configurables.remove(self.settings)
-        for event, callback in (("pre_run_cell", self.watcher.before), ("post_run_cell", self.watcher.after)):
+        for event, callback in (("pre_run_cell", self.before), ("post_run_cell", self.after)):
             if callback in shell.events.callbacks[event]:
                 shell.events.unregister(event, callback)
         transformers = shell.input_transformers_cleanup
-        transformers[:] = [transformer for transformer in transformers if transformer is not self.transformer]
+        transformers[:] = [transformer for transformer in transformers if transformer != self.transform]
         for kind in ("line", "cell"):
             for word, magic in self.magics.magics[kind].items():
                 if shell.magics_manager.magics[kind].get(word) is magic:
                     del shell.magics_manager.magics[kind][word]
         shell.magics_manager.registry.pop(type(self.magics).__name__, None)
-        for framework in frameworks.loaded():
-            framework.restore()
 
 
 def load(shell: session.Shell) -> None:
     """``%load_ext jupyter_gpumem``; loading twice is loading once."""
-    if shell in _loaded:
-        return
-    extension = _Extension(shell)
-    extension.register(shell)
-    _loaded[shell] = extension
+    if shell not in _loaded:
+        extension = _loaded[shell] = _Extension(shell)
+        extension.register(shell)
 
 
 def unload(shell: session.Shell) -> None:

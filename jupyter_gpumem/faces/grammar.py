@@ -2,12 +2,11 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import shlex
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from jupyter_gpumem.model import InputError
+from jupyter_gpumem.errors import InputError
 
 
 class _Parser(argparse.ArgumentParser):
@@ -41,6 +40,8 @@ class _Parser(argparse.ArgumentParser):
             raise InputError(f"{error} in {line!r}; {self.usage_line()}") from None
         options, unknown = self.parse_known_args(words)
         if unknown:
+            import difflib  # a slip is the only need for it
+
             near = difflib.get_close_matches(unknown[0], self.flags(), n=1)
             hint = f", did you mean {near[0]}?" if near else ""
             self.error(f"unknown: {unknown[0]}{hint}")
@@ -71,8 +72,7 @@ def _device(parser: _Parser) -> None:
 def line_gpumem() -> _Parser:
     """``%gpumem``."""
     parser = _Parser("%gpumem", "Show where device memory went: devices, the largest names, what dangles.")
-    parser.add_argument("name", nargs="?", help="show one object by its parts; 'on' and 'off' switch the line after "
-                        "every cell on and off")
+    parser.add_argument("name", nargs="?", help="show one object by its parts; on and off: a line after every cell")
     parser.add_argument("--why", metavar="NAME", help="every holder of this object's memory, shortest path first")
     parser.add_argument("--dangling", action="store_true", help="only what no name of yours keeps, by what holds it")
     parser.add_argument("--json", action="store_true", help="print the snapshot as JSON")
@@ -109,7 +109,7 @@ def cell_gpufree() -> _Parser:
         "Run the cell, then free what it left on the device: the names that it created, and what dangles since.\n"
         "Names that existed before stay, and so do values without device memory.",
     )
-    parser.add_argument("--keep", metavar="a,b", action=_Names, default=(), help="names that the cell makes and you keep")
+    parser.add_argument("--keep", metavar="a,b", action=_Names, default=(), help="names of the cell that stay")
     parser.add_argument("--dry-run", action="store_true", help="show the plan, free nothing")
     parser.add_argument("--keep-traceback", action="store_true", help="leave an error's frames alone, for %%debug")
     _device(parser)

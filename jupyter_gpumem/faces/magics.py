@@ -1,24 +1,21 @@
-"""``%gpumem``, ``%%gpumem``, ``%gpufree``, ``%%gpufree``: each parses, calls one function and shows its record."""
+"""``%gpumem``, ``%%gpumem``, ``%gpufree``, ``%%gpufree``: each parses, calls one function and shows its record.
+
+The functions are imported when they are first called, so that loading the extension stays cheap.
+"""
 from __future__ import annotations
 
-import difflib
-import json
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 from IPython.core.error import UsageError
-from IPython.core.magic import Magics, magics_class, needs_local_scope
+from IPython.core.magic import Magics, magics_class
 
 from jupyter_gpumem import session
-from jupyter_gpumem.analysis.objects import describe
-from jupyter_gpumem.analysis.snapshot import watched_devices
-from jupyter_gpumem.faces import api, directives, grammar
+from jupyter_gpumem.errors import InputError
+from jupyter_gpumem.faces import grammar
 from jupyter_gpumem.faces.settings import GPUMem
-from jupyter_gpumem.faces.showing import Dangling, show
-from jupyter_gpumem.model import InputError, to_json
-
-__all__ = ["GPUMemMagics"]
-del needs_local_scope
+from jupyter_gpumem.faces.showing import show, show_dangling
 
 
 @magics_class
@@ -35,22 +32,24 @@ class GPUMemMagics(Magics):  # type: ignore[misc]  # IPython's classes are untyp
     # -------------------------------------------------------- line magics
     def _line_gpumem(self, line: str) -> None:
         options = grammar.line_gpumem().read(line)
+        api: Any = import_module("jupyter_gpumem.faces.api")
         device = options.device or self._settings.device or None
         if options.name in ("on", "off"):
             self._settings.every_cell = options.name == "on"
         elif options.why:
             show(api.why(self._value(options.why), options.why))
         elif options.name:
-            show(describe(options.name, self._value(options.name), watched_devices(device)))
+            show(api.describe(options.name, self._value(options.name), device))
         elif options.json:
-            print(json.dumps(to_json(api.snapshot(device)), indent=1))  # noqa: T201 - asked for, to be piped on
+            print(api.as_json(api.snapshot(device)))  # noqa: T201 - asked for, to be piped on
         elif options.dangling:
-            show(Dangling(api.snapshot(device)))
+            show_dangling(api.snapshot(device))
         else:
             show(api.snapshot(device))
 
     def _line_gpufree(self, line: str) -> None:
         options = grammar.line_gpufree().read(line)
+        api: Any = import_module("jupyter_gpumem.faces.api")
         act: Callable[..., object] = api.plan if options.dry_run else api.free
         show(
             act(
@@ -70,20 +69,22 @@ class GPUMemMagics(Magics):  # type: ignore[misc]  # IPython's classes are untyp
 
     def _run(self, word: str, line: str, cell: str) -> None:
         """Called by name, or for a first line that is wrong: a right one has been taken away by the transformer."""
-        directives.check(self.shell, word, line, cell)
+        import_module("jupyter_gpumem.faces.directives").check(self.shell, word, line, cell)
         if not cell.strip():
             raise InputError(f"the cell below %%{word} is empty")
         self.shell.run_cell(f"%%{word} {line}\n{cell}", store_history=False)
 
     def _value(self, name: str) -> object:
-        """The object that a dotted name stands for: a name of the notebook and attributes in instance dictionaries."""
+        """The object of a name of the notebook."""
         names = session.user_names(self.shell)
         if name in names:
             return names[name]
-        if name.isidentifier() or not name.partition(".")[0].isidentifier():
-            near = difflib.get_close_matches(name, names, n=1)
-            raise InputError(f"no name {name!r} in this notebook" + (f"; did you mean {near[0]!r}?" if near else ""))
-        raise InputError(f"{name!r} is not a name; give a name of this notebook")
+        if not name.isidentifier():
+            raise InputError(f"{name!r} is not a name; give a name of this notebook")
+        import difflib  # a slip is the only need for it
+
+        near = difflib.get_close_matches(name, names, n=1)
+        raise InputError(f"no name {name!r} in this notebook" + (f"; did you mean {near[0]!r}?" if near else ""))
 
 
 def _with_usage(method: Callable[..., None], parser: Any) -> Callable[..., None]:

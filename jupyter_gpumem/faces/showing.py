@@ -1,57 +1,57 @@
 """Records on the screen: the renderers, registered with a shell's formatters and taken back."""
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
-from IPython.display import display
-
 from jupyter_gpumem import session
-from jupyter_gpumem.model import CellUse, Notice, ObjectUse, Plan, Report, Snapshot, Why
-from jupyter_gpumem.pictures import html, text
 
-
-@dataclass(frozen=True)
-class Dangling:
-    """A snapshot of which only the dangling part is shown."""
-
-    snapshot: Snapshot
-
-
-_RECORDS = (Snapshot, CellUse, Plan, Report, ObjectUse, Why, Notice)
+_RECORDS = ("Snapshot", "CellUse", "Plan", "Report", "ObjectUse", "Why", "Notice")
+_MODULE = "jupyter_gpumem.model"
 
 
 def show(record: object) -> None:
     """Display a record below the cell; it becomes no output of the cell's."""
-    if isinstance(record, Dangling):
-        bundle = {
-            "text/plain": text.render_dangling(record.snapshot),
-            "text/html": html.render_dangling(record.snapshot),
-        }
-        display(bundle, raw=True)
-    else:
-        display(record)
+    from IPython.display import display
+
+    display(record)
+
+
+def show_dangling(snapshot: object) -> None:
+    """Display only what dangles in a snapshot."""
+    from IPython.display import display
+
+    bundle = {
+        "text/plain": _picture("text").render_dangling(snapshot),
+        "text/html": _picture("html").render_dangling(snapshot),
+    }
+    display(bundle, raw=True)
 
 
 def register(shell: session.Shell) -> None:
-    """Let the shell show our records as text and as HTML."""
+    """Let the shell show our records as text and as HTML. By name: no record's class is made before it is needed."""
     formatters = shell.display_formatter.formatters
     for record in _RECORDS:
-        formatters["text/plain"].for_type(record, _as_plain(text.render))
-        formatters["text/html"].for_type(record, html.render)
+        formatters["text/plain"].for_type_by_name(_MODULE, record, _plain)
+        formatters["text/html"].for_type_by_name(_MODULE, record, _html)
 
 
 def unregister(shell: session.Shell) -> None:
-    """Take that back."""
-    formatters = shell.display_formatter.formatters
-    for record in _RECORDS:
-        formatters["text/plain"].pop(record, None)
-        formatters["text/html"].pop(record, None)
+    """Take that back, whether the formatter has met the class by now or not."""
+    for mime in ("text/plain", "text/html"):
+        formatter = shell.display_formatter.formatters[mime]
+        for record in _RECORDS:
+            formatter.pop(f"{_MODULE}.{record}", None)
 
 
-def _as_plain(render: Callable[[Any], str]) -> Callable[[Any, Any, bool], None]:
-    def plain(record: Any, printer: Any, cycle: bool) -> None:
-        printer.text(render(record))
+def _plain(record: object, printer: Any, cycle: bool) -> None:
+    printer.text(_picture("text").render(record))
 
-    return plain
+
+def _html(record: object) -> str:
+    found: str = _picture("html").render(record)
+    return found
+
+
+def _picture(kind: str) -> Any:
+    return import_module(f"jupyter_gpumem.pictures.{kind}")

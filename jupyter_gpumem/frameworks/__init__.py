@@ -78,6 +78,9 @@ class Framework(Protocol):
     def parts(self, tensor: object) -> list[Part]:
         """The real storages under a tensor; none for fake, meta and wrapper tensors."""
 
+    def is_bare(self, tensor: object) -> bool:
+        """Whether it is a storage's own object, which exists wherever somebody has asked a tensor for it."""
+
     def describe(self, tensor: object) -> Tensor:
         """Type, shape and dtype."""
 
@@ -128,7 +131,7 @@ def loaded() -> list[Framework]:
         module = sys.modules.get(name)
         spec = getattr(module, "__spec__", None)
         if module is not None and not getattr(spec, "_initializing", False):
-            found.append(import_module(f"{__name__}.{name}"))  # type: ignore[arg-type]  # checked below
+            found.append(import_module(f"{__name__}.{name}"))  # its fit is checked below
     return found
 
 

@@ -17,18 +17,18 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from jupyter_gpumem.frameworks import Kind, Part
 from jupyter_gpumem.frameworks.torch_graph import is_node_type
 from jupyter_gpumem.frameworks.torch_graph import step as _graph_step
-from jupyter_gpumem.frameworks.torch_peaks import open_window, restore
+from jupyter_gpumem.frameworks.torch_peaks import open_window as open_window
+from jupyter_gpumem.frameworks.torch_peaks import restore as restore
 from jupyter_gpumem.introspect import instance_dict, mro
 from jupyter_gpumem.model import Allocator, Tensor
-
-__all__ = ["open_window", "restore"]  # part of the protocol, defined beside
 
 name = "torch"
 
 _TensorBase: Any = torch._C.TensorBase
 _StorageBase: Any = torch._C.StorageBase
+_weak: Any = StorageWeakRef
 _no_function = torch._C.DisableTorchFunctionSubclass
-tables = ("_parameters", "_buffers", "_modules")
+tables: tuple[str, ...] = ("_parameters", "_buffers", "_modules")
 _SPARSE_PARTS = {
     torch.sparse_coo: ("_indices", "_values"),
     torch.sparse_csr: ("crow_indices", "col_indices", "values"),
@@ -45,7 +45,7 @@ def _backend(device_type: str) -> Any:
 
 
 def _initialized_types() -> list[str]:
-    types = [t for t in ("cuda", "xpu") if (b := _backend(t)) is not None and b.is_initialized()]
+    types = [t for t in ("cuda", "xpu") if _backend(t) is not None and _backend(t).is_initialized()]
     if torch.backends.mps.is_built() and torch.backends.mps.is_available():
         types.append("mps")
     own = torch._C._get_privateuse1_backend_name()
@@ -85,7 +85,7 @@ def may_use() -> str | None:
 
 def uuids() -> dict[str, str]:
     """Device → NVML's uuid, for CUDA once it is initialised: then asking for properties starts nothing more."""
-    if not torch.cuda.is_initialized():
+    if not _backend("cuda").is_initialized():
         return {}
     found = {}
     for index in range(torch.cuda.device_count()):
@@ -215,6 +215,11 @@ def parts(tensor: object) -> list[Part]:
     return found
 
 
+def is_bare(tensor: object) -> bool:
+    """Whether it is a storage: torch keeps its Python object once a tensor has been asked for it."""
+    return issubclass(type(tensor), _StorageBase)
+
+
 def describe(tensor: object) -> Tensor:
     """Type, shape and dtype; a bare storage counts as bytes."""
     if issubclass(type(tensor), _StorageBase):
@@ -224,7 +229,7 @@ def describe(tensor: object) -> Tensor:
         try:
             shape = tuple(int(size) for size in _TensorBase.shape.__get__(tensor))
         except RuntimeError:  # a nested tensor has no single shape
-            shape = (int(torch.Tensor.size(tensor, 0)),)  # type: ignore[arg-type]
+            shape = (int(_TensorBase.size(tensor, 0)),)
         dtype = str(_TensorBase.dtype.__get__(tensor)).removeprefix("torch.")
         nbytes = _TensorBase.numel(tensor) * _TensorBase.element_size(tensor)
     return Tensor(type(tensor).__name__, shape, dtype, nbytes)
@@ -283,7 +288,7 @@ def submodules(obj: object) -> Iterator[tuple[str, object]]:
 def to_host(tensor: object) -> object:
     """A copy in host memory without a graph; a leaf that requires grad stays one, a parameter a parameter."""
     with _no_function(), torch.no_grad():
-        copy: Any = torch.Tensor.cpu(torch.Tensor.detach(tensor))  # type: ignore[arg-type]
+        copy: Any = _TensorBase.cpu(_TensorBase.detach(tensor))
         requires_grad = _TensorBase.is_leaf.__get__(tensor) and _TensorBase.requires_grad.__get__(tensor)
     if type(tensor) is torch.nn.Parameter:
         return torch.nn.Parameter(copy, requires_grad=requires_grad)
@@ -303,7 +308,7 @@ class _Remembered:
                 continue
             for storage in storages:
                 if not self.knows(storage._cdata):
-                    self._refs[storage._cdata] = (StorageWeakRef(storage), storage.nbytes())
+                    self._refs[storage._cdata] = (_weak(storage), storage.nbytes())
 
     def gone(self) -> int:
         return sum(nbytes for ref, nbytes in self._refs.values() if ref.expired())
