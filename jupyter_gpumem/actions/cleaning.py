@@ -108,12 +108,12 @@ def _forget_namespace(shell: session.Shell | None, action: Action, prepared: Pre
 
 
 def _collect(shell: session.Shell | None, action: Action, prepared: Prepared, running: Any) -> None:
-    """Collect twice, as finalizers may make more garbage. What the user has frozen is looked at and frozen again."""
+    """Collect, and once more if finalizers may have made more garbage. What the user has frozen is frozen again."""
     frozen = gc.get_freeze_count()
     if frozen:
         gc.unfreeze()
-    gc.collect()
-    gc.collect()
+    if gc.collect():
+        gc.collect()
     if frozen:
         gc.freeze()
 

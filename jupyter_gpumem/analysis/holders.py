@@ -3,8 +3,9 @@ from __future__ import annotations
 
 import gc
 import time
+import types
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from jupyter_gpumem import frameworks, session
 from jupyter_gpumem.analysis import paths, roots
@@ -12,6 +13,7 @@ from jupyter_gpumem.analysis.inventory import Inventory, Stored, take_inventory
 from jupyter_gpumem.analysis.references import Root, Walk, walk
 from jupyter_gpumem.analysis.unreached import Unreached, explain
 from jupyter_gpumem.errors import InputError
+from jupyter_gpumem.introspect import frame_locals
 from jupyter_gpumem.model import Cause, Holder, Holding, Why
 
 _NO_HOLDER = Holder("no name found in the time allowed", Cause.UNKNOWN)
@@ -41,10 +43,11 @@ class Look:
 
     def root(self, stored: Stored) -> Root | None:
         """The root that reaches the storage first."""
-        best = self._best(stored)
+        best = self.best(stored)
         return self.walk.path(best)[0] if best is not None else None  # type: ignore[index]
 
-    def _best(self, stored: Stored) -> object | None:
+    def best(self, stored: Stored) -> object | None:
+        """Of the tensors on a storage the one that a root reaches first; None if none does."""
         reached = [(found, tensor) for tensor in stored.tensors if (found := self.walk.path(tensor)) is not None]
         if not reached:
             return None
@@ -52,7 +55,7 @@ class Look:
         return min(reached, key=lambda pair: (order.index(pair[0][0].cause), len(pair[0][1])))[1]
 
     def _find_holder(self, stored: Stored) -> Holder:
-        best = self._best(stored)
+        best = self.best(stored)
         if best is not None:
             return paths.holder(self.walk, best) or _NO_HOLDER
         if self.walk.partial:
@@ -109,9 +112,9 @@ def look(
     groups = usual_groups(shell) if groups is None else groups
     inventory = take_inventory()
     stored = inventory.on(watched) if of is None else _storages_of(inventory, of)
-    targets = [tensor for one in stored for tensor in one.tensors]
-    ours = [inventory, inventory.storages, inventory.tensors, stored, targets, also]
-    found = walk(groups, [*targets, *also], [*roots.barriers(shell), *ours], seconds=seconds, exhaustive=exhaustive)
+    targets = [*(one.tensors for one in stored), *([obj] for obj in also)]
+    ours = [inventory, inventory.storages, inventory.tensors, stored, targets, *targets, also]
+    found = walk(groups, targets, [*roots.barriers(shell), *ours], seconds=seconds, exhaustive=exhaustive)
     return Look(shell, watched, inventory, found, stored, {id(obj) for obj in ours})
 
 
@@ -185,13 +188,33 @@ def _why(shell: session.Shell | None, obj: object, name: str, most: int, seconds
             reached = [root for stored in seen.stored if (root := seen.root(stored)) is not None]
             if not reached and found:
                 break
-            found += [holder for stored in seen.stored if (holder := seen.holder(stored)) not in found]
+            found += [holder for stored in seen.stored if (holder := _with_locals(seen, stored)) not in found]
             if not reached:
                 notes += _unseen_notes(seen)
                 break
             used = {id(root) for root in reached}
             groups = [[root for root in group if id(root) not in used] for group in groups]
     return Why(name, nbytes, tuple(found[:most]), tuple(notes))
+
+
+def _with_locals(seen: Look, stored: Stored) -> Holder:
+    """The holder of a storage; and where that is a local variable, the others of the same frame that hold it too.
+
+    A loop's variable is the nearest holder of an item, but what the loop goes over is what keeps it.
+    """
+    holder = seen.holder(stored)
+    best = seen.best(stored)
+    path = seen.walk.path(best) if best is not None else None
+    if path is None or len(path[1]) < 2 or type(path[1][-2]) is not types.FrameType:
+        return holder
+    also = []
+    for name, value in frame_locals(path[1][-2]).items():
+        if value is not best:
+            inner = walk([[Root(f"local '{name}'", Cause.NAME, value)]], [[best]], roots.barriers(seen.shell), 0.2)
+            other = paths.holder(inner, best)
+            also += [other.path] if other is not None else []
+            inner.clear()
+    return replace(holder, path=f"{holder.path} (also {', '.join(also)})") if also else holder
 
 
 def _unseen_notes(seen: Look) -> list[str]:

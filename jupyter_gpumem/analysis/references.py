@@ -47,7 +47,9 @@ class Walk:
     kept: list[object] = field(default_factory=list)
     """Objects made by looking (graph nodes, lists of children), alive until the end so that ids stay unique."""
     missing: set[int] = field(default_factory=set)
-    """ids of the targets that no root has reached."""
+    """ids of the targets that no root has reached; of alternatives one is enough."""
+    alternatives: dict[int, frozenset[int]] = field(default_factory=dict)
+    """id of a target → ids of all targets that are as good."""
     partial: bool = False
     """Time ran out."""
 
@@ -69,7 +71,12 @@ class Walk:
         roots = [parent for parent in self.parents.values() if type(parent) is Root]
         mine = {id(root) for root in roots} | {id(vars(root)) for root in roots}
         lists = {id(item) for item in self.kept if type(item) is list}
-        return mine | lists | {id(self), id(vars(self)), id(self.parents), id(self.kept), id(self.missing)}
+        return mine | lists | {id(self), *map(id, vars(self).values()), id(vars(self))}
+
+    def reached(self, ids: Iterable[int]) -> None:
+        """Some objects have been reached: those and their alternatives are no longer missing."""
+        for hit in self.missing.intersection(ids):
+            self.missing -= self.alternatives.get(hit, {hit})
 
     def clear(self) -> None:
         """Let go of every live object."""
@@ -79,12 +86,12 @@ class Walk:
 
 def walk(
     groups: Sequence[Sequence[Root]],
-    targets: Iterable[object],
+    targets: Iterable[Sequence[object]],
     barriers: Iterable[object],
     seconds: float = 10.0,
     exhaustive: bool = False,
 ) -> Walk:
-    """Search from the groups of roots, in order, for the target objects.
+    """Search from the groups of roots, in order, for the targets: of each sequence one object is enough.
 
     The pass ends once every target is found, unless ``exhaustive``: then it tells of *every* object whether a root
     reaches it. After ``seconds`` it stops and says that it is partial. About 1.2 µs an object.
@@ -95,7 +102,10 @@ def walk(
     found.parents = {id(barrier): None for barrier in barriers}
     found.parents[id(found.parents)] = None
     found.kept.append(barriers)
-    found.missing = {id(target) for target in targets}.difference(found.parents)
+    for alternatives in targets:
+        ids = frozenset(map(id, alternatives))
+        found.missing |= ids
+        found.alternatives.update(dict.fromkeys(ids, ids))
     search = _Search(found, {id(vars(m)) for m in list(sys.modules.values()) if type(m) is types.ModuleType}, seconds)
     with collections_waiting():
         for group in groups:
@@ -137,7 +147,7 @@ class _Search:
 
     def _reach(self, obj: object, parent: object) -> None:
         self.found.parents[id(obj)] = parent
-        self.found.missing.discard(id(obj))
+        self.found.reached((id(obj),))
 
     def _library_classes(self) -> list[object]:
         """The classes that have waited, now roots of their own: what they hold is their module's doing."""
@@ -149,9 +159,9 @@ class _Search:
 
     def _exhaust(self, frontier: list[object], exhaustive: bool) -> None:
         """Follow plain references until nothing new is found, all targets are, or the time is over."""
-        parents, missing, keep = self.found.parents, self.found.missing, self.found.kept.append
+        parents, keep = self.found.parents, self.found.kept.append
         tracked, referents, array, openers = gc.is_tracked, gc.get_referents, self.array, self.openers
-        while frontier and (missing or exhaustive):
+        while frontier and (self.found.missing or exhaustive):
             if time.monotonic() > self.deadline:
                 self.found.partial = True
                 return
@@ -173,7 +183,7 @@ class _Search:
                     if key not in parents and (tracked(child) or type(child) is array):
                         parents[key] = obj
                         add(child)
-            missing.difference_update(map(id, following))
+            self.found.reached(map(id, following))
             frontier = following
 
     def _open_optimizers(self, optimizers: list[object]) -> list[object]:

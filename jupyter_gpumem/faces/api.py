@@ -44,12 +44,12 @@ def as_json(seen: Snapshot) -> str:
     return json.dumps(to_json(seen), indent=1)
 
 
-def why(obj: object, name: str = "") -> Why:
-    """Every holder of an object's memory, shortest path first; ``str()`` of it has a line for each.
+def why(obj: object, name: str = "", most: int = 12) -> Why:
+    """The holders of an object's memory, at most ``most``, shortest path first; ``str()`` has a line for each.
 
     Raises InputError if the object holds no tensor.
     """
-    return holders.why(session.current(), obj, name)
+    return holders.why(session.current(), obj, name, most)
 
 
 def plan(
