@@ -143,8 +143,9 @@ def _planned(
         *_name_actions(shell, request, seen, by_root, promised, prepared),
         *_leaving_actions(shell, request, by_root, promised, prepared, outputs),
         *_collect_actions(request, seen, unreached, promised),
-        *_cache_actions(request),
     ]
+    actions += _cache_actions(request, promised)
+
     if any(action.step is Step.LAST_ERROR for action in actions):
         prepared.errors = [error for error in errors if _is_leaving(seen, error)]
         prepared.frames = _may_clear(seen, _frames_of(prepared.errors))
@@ -246,7 +247,7 @@ def _collect_actions(
     return [Action(Step.COLLECT, "unreachable objects", _bytes(dead) if not frozen else None, note)]
 
 
-def _cache_actions(request: Request) -> list[Action]:
+def _cache_actions(request: Request, promised: Sequence[Stored]) -> list[Action]:
     actions = [
         Action(Step.CACHE, cache, None, "autocast was entered and not left")
         for framework in frameworks.loaded()
@@ -255,8 +256,10 @@ def _cache_actions(request: Request) -> list[Action]:
     ]
     pools = [a for a in allocators([d for d in request.watched if d != HOST]) if a.reserved]
     if pools:
-        note = "gives cached memory back to the driver"
-        actions.append(Action(Step.EMPTY, ", ".join(a.device for a in pools), sum(a.cached or 0 for a in pools), note))
+        devices = {allocator.device for allocator in pools}
+        cached = sum(a.cached or 0 for a in pools) + _bytes(s for s in promised if s.part.device in devices)
+        note = "cached memory goes back to the driver, but for fragments"
+        actions.append(Action(Step.EMPTY, ", ".join(sorted(devices)), cached, note))
     return actions
 
 

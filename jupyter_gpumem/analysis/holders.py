@@ -125,7 +125,8 @@ def usual_groups(shell: session.Shell | None) -> list[list[Root]]:
 
 def _storages_of(inventory: Inventory, obj: object) -> list[Stored]:
     """The storages of the tensors that an object holds. A tensor that was only made to ask is not its own holder."""
-    inside = tensors_in(obj)
+    is_tensor = any(framework.kind(type(obj)) == "tensor" for framework in frameworks.loaded())
+    inside = {id(obj): obj} if is_tensor else tensors_in(obj)
     found = [s for s in inventory.storages.values() if any(id(tensor) in inside for tensor in s.tensors)]
     for stored in found:
         others = [tensor for tensor in stored.tensors if tensor is not obj]
@@ -136,15 +137,8 @@ def _storages_of(inventory: Inventory, obj: object) -> list[Stored]:
 
 def tensors_in(obj: object) -> dict[int, object]:
     """The tensors that an object holds, by id, graphs and gradients included."""
-    tensors = {}
-    for framework in frameworks.loaded():
-        if framework.kind(type(obj)) == "tensor":
-            return {id(obj): obj}
     reached = walk([[Root("", Cause.NAME, obj)]], (), (), exhaustive=True)
-    for parent in [*reached.parents.values(), *(c for kept in reached.kept if type(kept) is list for c in kept)]:
-        for framework in frameworks.loaded():
-            if framework.kind(type(parent)) == "tensor":
-                tensors[id(parent)] = parent
+    tensors = {id(tensor): tensor for tensor in reached.tensors}
     reached.clear()
     return tensors
 
@@ -188,12 +182,17 @@ def _why(shell: session.Shell | None, obj: object, name: str, most: int, seconds
             reached = [root for stored in seen.stored if (root := seen.root(stored)) is not None]
             if not reached and found:
                 break
-            found += [holder for stored in seen.stored if (holder := _with_locals(seen, stored)) not in found]
+            for stored in seen.stored:
+                # what nothing reaches is explained once, not again when its roots have been set aside
+                if not found or seen.root(stored) is not None:
+                    holder = _with_locals(seen, stored)
+                    found += [] if holder in found else [holder]
             if not reached:
                 notes += _unseen_notes(seen)
                 break
             used = {id(root) for root in reached}
             groups = [[root for root in group if id(root) not in used] for group in groups]
+    found.sort(key=lambda holder: bool(name) and holder.name != name)
     return Why(name, nbytes, tuple(found[:most]), tuple(notes))
 
 

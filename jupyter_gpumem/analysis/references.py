@@ -48,6 +48,8 @@ class Walk:
     """Objects made by looking (graph nodes, lists of children), alive until the end so that ids stay unique."""
     missing: set[int] = field(default_factory=set)
     """ids of the targets that no root has reached; of alternatives one is enough."""
+    tensors: list[object] = field(default_factory=list)
+    """The tensors that have been reached, in the order of their paths."""
     alternatives: dict[int, frozenset[int]] = field(default_factory=dict)
     """id of a target → ids of all targets that are as good."""
     partial: bool = False
@@ -82,6 +84,7 @@ class Walk:
         """Let go of every live object."""
         self.parents.clear()
         self.kept.clear()
+        self.tensors.clear()
 
 
 def walk(
@@ -98,7 +101,7 @@ def walk(
     """
     found = Walk()
     # both lists hold the roots' values: to pass through them would make every root the holder of the next ones
-    barriers = [*barriers, found, vars(found), found.parents, found.kept, groups, *groups]
+    barriers = [*barriers, found, vars(found), found.kept, found.tensors, groups, *groups]
     found.parents = {id(barrier): None for barrier in barriers}
     found.parents[id(found.parents)] = None
     found.kept.append(barriers)
@@ -239,6 +242,7 @@ class _Search:
     def _framework_opener(self, framework: Framework, kind: frameworks.Kind) -> Opener:
         def of_tensor(obj: Any) -> Iterable[object]:
             self.graphs.append(obj)
+            self.found.tensors.append(obj)
             return [*framework.referents(obj), *gc.get_referents(obj)]
 
         def of_node(obj: Any) -> Iterable[object]:

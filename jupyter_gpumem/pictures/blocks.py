@@ -259,7 +259,8 @@ def _plan(plan: Plan) -> list[Block]:
 
 
 def _actions(plan: Plan) -> list[Block]:
-    rows = [(f"{_VERBS[a.step]} {a.target}", _amount(a.nbytes), a.note) for a in plan.actions]
+    shown_actions = [a for a in plan.actions if a.step is not Step.COLLECT or a.nbytes != 0]
+    rows = [(f"{_VERBS[a.step]} {a.target}", _amount(a.nbytes), a.note) for a in shown_actions]
     found: list[Block] = [_table(("action", "gives back", "note"), rows, {1}, None)] if rows else []
     if not rows:
         found.append(Line("nothing to do"))
@@ -300,6 +301,8 @@ def _cell(use: CellUse) -> list[Block]:
         found += _plan(use.plan)
     if use.report is not None:
         found += _report(use.report)
+        left = [f"{a.device} {shown(a.allocated)}" for a in use.report.after if a.allocated]
+        found += [Line(f"now allocated: {', '.join(left)}")] if left else []
     return [*found, *(Line(note) for note in use.notes)]
 
 

@@ -1,0 +1,97 @@
+"""Executes the quickstart as a person would, prints what they would see, and says how to open it in JupyterLab.
+
+On a machine with a GPU that torch can use the notebook runs there; elsewhere on a simulated GPU, or, where there is no
+C++ compiler to build that, on host memory.
+"""
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import nbformat
+from nbclient import NotebookClient
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent
+BUILD = ROOT / "build" / "demo"
+
+
+def kernel(choice: str) -> str:
+    """Write a kernelspec for the wanted machine into ``build/`` and return its name."""
+    sys.path.insert(0, str(ROOT / "tests"))
+    from jupyter_gpumem import devices
+
+    if choice == "auto" and devices.read().devices:
+        choice = "real"
+    if choice in ("auto", "simulated"):
+        try:
+            from building import CompilerMissing
+            from simgpu import build
+            from simgpu.kernel import write_kernelspec
+
+            print("Building the simulated GPU (once, 15 s) …", flush=True)
+            build(cuda=True)
+            write_kernelspec(BUILD, BUILD / "machine")
+            return "simgpu"
+        except CompilerMissing as missing:
+            print(f"{missing}; going on with host memory")
+    spec = BUILD / "kernels" / "plain"
+    spec.mkdir(parents=True, exist_ok=True)
+    argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+    spec.joinpath("kernel.json").write_text(json.dumps({"argv": argv, "display_name": "Python 3", "language": "python"}))
+    return "plain"
+
+
+def execute(notebook: Path, name: str) -> nbformat.NotebookNode:
+    """The notebook, run in a kernel of that name."""
+    os.environ["JUPYTER_PATH"] = str(BUILD)
+    # the kernel finds the package and the simulated GPU; its cells must not depend on the machine's own settings
+    os.environ["IPYTHONDIR"] = str(BUILD / "ipython")
+    node = nbformat.read(notebook, as_version=4)
+    NotebookClient(node, kernel_name=name, timeout=300, resources={"metadata": {"path": str(BUILD)}}).execute()
+    return node
+
+
+def show(node: nbformat.NotebookNode) -> None:
+    """Print cells and outputs as text."""
+    for cell in node.cells:
+        if cell.cell_type == "markdown":
+            print(f"\n{cell.source}\n")
+            continue
+        print("\n".join(f"  ┃ {line}" for line in cell.source.splitlines()))
+        for output in cell.outputs:
+            if output.output_type == "stream":
+                text = output.text
+            elif output.output_type == "error":
+                text = f"{output.ename}: {output.evalue[:160]}"
+            else:
+                text = output.data.get("text/plain", "")
+            print("\n".join(f"    {line}" for line in text.rstrip().splitlines()))
+        print()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--machine", choices=("auto", "real", "simulated", "host"), default="auto")
+    parser.add_argument("--quiet", action="store_true", help="only execute and save")
+    options = parser.parse_args()
+    shutil.rmtree(BUILD, ignore_errors=True)
+    BUILD.mkdir(parents=True)
+    name = kernel(options.machine)
+    node = execute(HERE / "quickstart.ipynb", name)
+    result = BUILD / "quickstart.ipynb"
+    node.metadata.kernelspec = {"name": name, "display_name": name, "language": "python"}
+    nbformat.write(node, result)
+    if not options.quiet:
+        show(node)
+    print(f"Executed and saved: {result.relative_to(ROOT)}")
+    print("To open it:  pip install jupyterlab   and then, in this folder:")
+    print(f"  JUPYTER_PATH={BUILD.relative_to(ROOT)} jupyter lab {result.relative_to(ROOT)}")
+
+
+if __name__ == "__main__":
+    main()
