@@ -1,6 +1,7 @@
 """Fixtures of the whole suite: simulated hardware, processes on it, and the watch that nothing of ours stays behind."""
 from __future__ import annotations
 
+import atexit
 import gc
 import json
 import os
@@ -35,7 +36,7 @@ def compiler():
 
 
 @pytest.fixture
-def nvml(tmp_path, monkeypatch, compiler):
+def nvml_machine(tmp_path, monkeypatch, compiler):
     """A mock machine whose NVML the pynvml of this process uses: ``.put(text)``, ``.calls()``, ``.use(variant)``."""
     import fakenvml
     import pynvml
@@ -111,6 +112,7 @@ def shell(tmp_path, monkeypatch):
     if "jupyter_gpumem" in made.extension_manager.loaded:
         made.extension_manager.unload_extension("jupyter_gpumem")
     made.reset(new_session=False)
+    atexit.unregister(made.atexit_operations)
     made.atexit_operations()
     InteractiveShell.clear_instance()
     sys.modules["__main__"] = main

@@ -7,10 +7,8 @@ from pathlib import Path
 
 import psutil
 
+from jupyter_gpumem.devices.namespaces import in_first_pid_namespace
 from jupyter_gpumem.model import Device, Process
-
-_FIRST_PID_NAMESPACE = 4026531836
-"""The inode of the first pid namespace is fixed (PROC_PID_INIT_INO in Linux)."""
 
 
 def read(cgroups: Path = Path("/sys/fs/cgroup"), membership: Path = Path("/proc/self/cgroup")) -> Device:
@@ -86,14 +84,6 @@ def _reclaimable(folder: Path) -> int | None:
     stats = dict(line.split(" ", 1) for line in lines if " " in line)
     value = stats.get("inactive_file", "")
     return int(value) if value.isdigit() else None
-
-
-def in_first_pid_namespace() -> bool | None:
-    """Whether process ids here mean what they mean to the driver; None if that cannot be told (not Linux)."""
-    try:
-        return os.stat("/proc/self/ns/pid").st_ino == _FIRST_PID_NAMESPACE
-    except OSError:
-        return None
 
 
 def process_names(pids: Sequence[int]) -> dict[int, str]:

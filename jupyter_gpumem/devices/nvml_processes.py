@@ -10,6 +10,7 @@ from typing import Any
 
 import pynvml
 
+from jupyter_gpumem.devices.namespaces import in_first_pid_namespace
 from jupyter_gpumem.model import Process
 
 _LISTS = (
@@ -17,7 +18,6 @@ _LISTS = (
     ("graphics", "nvmlDeviceGetGraphicsRunningProcesses"),
     ("mps", "nvmlDeviceGetMPSComputeRunningProcesses"),
 )
-_FIRST_PID_NAMESPACE = 4026531836
 _HOST_PIDS_BEFORE = (535, 113)
 """Until then the list has the host's process ids, even for a container."""
 _MEMORY_RIGHT_FROM = (565, 57)
@@ -35,7 +35,7 @@ def read(
     """The processes on a device, largest first, or None if none of the lists can be read; and notes."""
     entries: dict[int, Process] = {}
     readable, garbled = False, False
-    container = _in_container()
+    container = in_first_pid_namespace() is False
     version = tuple(int(part) for part in re.findall(r"\d+", driver_version)[:2])
     host_pids = container and version < _HOST_PIDS_BEFORE
     for kind, function in _LISTS:
@@ -99,13 +99,6 @@ def _first_version(function: str, handle: Any) -> list[_Plain]:
     pynvml._nvmlCheckReturn(call(handle, ctypes.byref(count), entries))
     unknown = ctypes.c_ulonglong(-1).value
     return [_Plain(e.pid, None if e.usedGpuMemory == unknown else e.usedGpuMemory) for e in entries[: count.value]]
-
-
-def _in_container() -> bool:
-    try:
-        return os.stat("/proc/self/ns/pid").st_ino != _FIRST_PID_NAMESPACE
-    except OSError:
-        return False
 
 
 def _is_pid(pid: int) -> bool:

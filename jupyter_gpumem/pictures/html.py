@@ -20,26 +20,30 @@ max-width:60em;margin:2px 0 6px}
 .gpumem h4{display:flex;flex-wrap:wrap;gap:0 1em;justify-content:space-between;margin:10px 0 2px;font-size:13px;
 font-weight:600;color:inherit}
 .gpumem h4 span{font-weight:400;color:var(--gm-dim)}
-.gpumem p{margin:1px 0;color:var(--gm-dim)}
+.gpumem.gpumem p{margin:1px 0!important;color:var(--gm-dim)}
 .gpumem p.warn{color:var(--gm-warn)}
 .gpumem code{font-family:var(--jp-code-font-family,monospace);font-size:12px;background:none;color:inherit}
 .gpumem p code{border:1px solid var(--gm-line);border-radius:3px;padding:0 4px;margin-left:.6em;color:var(--gm-fg)}
 .gpumem .bar{display:flex;height:12px;border:1px solid var(--gm-line);border-radius:3px;overflow:hidden;margin:3px 0}
 .gpumem .bar i{display:block;min-width:1px}
-.gpumem ul{list-style:none;display:flex;flex-wrap:wrap;gap:0 1.2em;margin:0 0 2px;padding:0;color:var(--gm-dim)}
+.gpumem.gpumem ul{list-style:none;display:flex;flex-wrap:wrap;gap:0 1.2em;margin:0 0 2px!important;padding:0!important;color:var(--gm-dim)}
 .gpumem li{margin:0;white-space:nowrap}
 .gpumem li i{display:inline-block;width:9px;height:9px;border-radius:2px;margin-right:5px;
 border:1px solid var(--gm-line)}
-.gpumem table{border-collapse:collapse;width:100%;margin:2px 0 4px;border:0;font-size:12.5px}
-.gpumem th,.gpumem td{text-align:left;padding:1px 14px 1px 0;border:0;border-bottom:1px solid var(--gm-line);
-vertical-align:top;background:none;overflow-wrap:anywhere}
-.gpumem th{font-weight:400;color:var(--gm-dim)}
-.gpumem .n{text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums;padding-right:0;padding-left:14px}
+.gpumem table{border-collapse:collapse;width:100%!important;margin:2px 0 4px!important;border:0;font-size:12.5px;
+table-layout:auto}
+.gpumem tr,.gpumem tr:hover,.gpumem thead{background:none!important;border:0}
+.gpumem.gpumem th,.gpumem.gpumem td{text-align:left!important;padding:1px 16px 1px 0;border:0;
+border-bottom:1px solid var(--gm-line);vertical-align:top;overflow-wrap:anywhere;max-width:none;white-space:normal}
+.gpumem.gpumem th{font-weight:400;color:var(--gm-dim)}
+.gpumem.gpumem .n{text-align:right!important;white-space:nowrap;font-variant-numeric:tabular-nums;width:1%}
+.gpumem.gpumem td code{background:none!important;padding:0;border:0;color:inherit;white-space:pre-wrap}
 .gpumem .allocated{background:#1f77c9}.gpumem .cached{background:#7db5e8}.gpumem .context{background:#8a7fc0}
 .gpumem .others{background:#d08a2e}.gpumem .unattributed{background:#b9b04a}.gpumem .reserved{background:#8c8c8c}
 .gpumem .free{background:transparent}
 </style>"""
-"""The fallbacks inherit the page's own colour, so that they are right on light and on dark paper."""
+"""The fallbacks inherit the page's own colour, so that they are right on light and on dark paper. ``!important`` only
+where JupyterLab's and nbconvert's own rules for tables in outputs would win."""
 
 
 def render(record: object) -> str:

@@ -1,0 +1,82 @@
+"""Host memory and the limits of control groups."""
+from __future__ import annotations
+
+import os
+
+import psutil
+import pytest
+
+from jupyter_gpumem.devices import host
+
+
+@pytest.fixture
+def groups(tmp_path):
+    """``groups(membership, {file: text})`` → a reading of a machine with these control groups."""
+
+    def read(membership, files):
+        base = tmp_path / "cgroup"
+        base.mkdir(exist_ok=True)
+        for name, text in files.items():
+            file = base / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text)
+        member = tmp_path / "self"
+        member.write_text(membership)
+        return host.read(base, member)
+
+    return read
+
+
+def test_without_a_limit_it_is_the_machine(groups):
+    device = groups("0::/\n", {})
+    assert device.total == psutil.virtual_memory().total
+    assert device.free == device.total - device.used
+    assert device.notes == ()
+
+
+def test_version_2(groups):
+    device = groups(
+        "0::/job\n",
+        {"job/memory.max": "1073741824\n", "job/memory.current": "314572800", "job/memory.stat": "inactive_file 104857600\n"},
+    )
+    assert (device.total, device.used, device.free) == (1 << 30, 200 << 20, 824 << 20)
+    assert "container or job" in device.notes[0]
+
+
+def test_the_limit_of_a_parent_counts(groups):
+    device = groups(
+        "0::/slice/job\n",
+        {
+            "slice/job/memory.max": "max",
+            "slice/job/memory.current": "5",
+            "slice/memory.max": str(2 << 30),
+            "slice/memory.current": "9",
+        },
+    )
+    assert device.total == 2 << 30
+
+
+def test_version_1(groups):
+    device = groups(
+        "5:cpu:/x\n4:memory:/docker/abc\n",
+        {"memory/memory.limit_in_bytes": str(1 << 30), "memory/memory.usage_in_bytes": "1024"},
+    )
+    assert (device.total, device.used) == (1 << 30, 1024)
+
+
+def test_a_limit_above_the_machine_is_none(groups):
+    device = groups("0::/\n", {"memory.max": str(1 << 60), "memory.current": "5"})
+    assert device.total == psutil.virtual_memory().total
+
+
+def test_own_process_is_listed():
+    (own,) = host.read().processes
+    assert own.own
+    assert own.pid == os.getpid()
+    assert own.used > 1 << 20
+
+
+def test_names_of_processes():
+    names = host.process_names([os.getpid(), 2**22 - 3])
+    assert names[os.getpid()].startswith(psutil.Process().name())
+    assert names[2**22 - 3] in ("ended", "of another container")
