@@ -192,7 +192,8 @@ def _storages(obj: Any) -> list[Any]:
             parts = [getattr(_TensorBase, part)(obj) for part in _SPARSE_PARTS[layout]]
             return [torch.Tensor.untyped_storage(part) for part in parts]
         storage = torch.Tensor.untyped_storage(obj)
-        if torch._C._dispatch_keys(obj).has(torch._C.DispatchKey.Python):
+        python_key = torch._C._dispatch_keys(obj).has(torch._C.DispatchKey.Python)
+        if python_key and storage.device.type != "meta":  # asking a fake tensor for its pointer warns
             storage.data_ptr()  # raises for a wrapper made by _make_wrapper_subclass: no data behind it
         return [storage]
 
