@@ -43,7 +43,9 @@ class Ledger:
         return sum(known.alive() for known in self._known.values())
 
     def _add_young(self) -> None:
-        young = [*gc.get_objects(generation=0), *gc.get_objects(generation=1)]
+        # two steps: a list that is being built would be one of the objects, and so contain itself
+        newest = gc.get_objects(generation=0)
+        young = gc.get_objects(generation=1) + newest
         for framework in frameworks.loaded():
             found = framework.find(young)
             if framework.name not in self._known:

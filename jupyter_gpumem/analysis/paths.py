@@ -26,6 +26,7 @@ _GENERATORS = {
     types.AsyncGeneratorType: ("async generator", "ag_frame"),
 }
 _ORDERED = collections.OrderedDict
+_KEY = " → a key"
 Namer = Callable[[object], str | None]
 
 
@@ -88,7 +89,8 @@ def _namer(walk: Walk, depth: int = 1) -> Namer:
         if found is None or found[0].cause is not Cause.NAME:
             return None
         root, objects = found
-        return root.label + steps(objects, _namer(walk, depth - 1))
+        text = root.label + steps(objects, _namer(walk, depth - 1))
+        return None if text.endswith(_KEY) else text  # a key has no better name than its kind
 
     return name
 
@@ -178,7 +180,7 @@ def _dict_step(holder: Any, held: object, name: Namer) -> str:
         if value is held:
             return _item(key, name)
     if any(key is held for key in list(dict.keys(holder))):
-        return " → a key"
+        return _KEY
     inner = instance_dict(holder)
     return _attribute(inner, held, name) if inner else " → item"
 
@@ -376,6 +378,7 @@ _WORDS: tuple[tuple[type, Words], ...] = (
     (enumerate, _pair_step),
     (zip, _pair_step),
     (type(itertools.tee(())[0]), _tee_step),
+    (itertools._tee_dataobject, _nothing),  # type: ignore[attr-defined]
     *((cls, _generator_step) for cls in _GENERATORS),
 )
 _LATE_WORDS: tuple[tuple[str, str, Words], ...] = (

@@ -112,10 +112,10 @@ def explain(graph: Unreached, target: object, references_of_ours: int) -> Holder
     cycle = next((found for index in order[:_NEAR] if (found := _cycle(graph, index)) is not None), None)
     if frame is not None and (cycle is None or order.index(frame) <= order.index(cycle[0])):
         return Holder(f"dead{_words(graph, _chain(toward, frame)).removeprefix(' →')}", Cause.FRAME)
+    if id(target) in own_graph or cycle is not None and any(_is_node(graph.nodes[index]) for index in cycle):
+        return Holder("no name: cycle through C++ of a tensor and its own history", Cause.GRAPH)
     if cycle is not None:
         return _cyclic(graph, cycle, _chain(toward, cycle[0]))
-    if id(target) in own_graph:
-        return Holder("no name: cycle through C++ of a tensor and its own history", Cause.GRAPH)
     if len(order) == 1 or graph.externally_held(start, references_of_ours):
         return Holder("no name: held by C++ alone, such as a graph, a library or a running operator", Cause.UNKNOWN)
     last = order[-1]  # a chain without a holder: about to go, or a temporary of the caller's
@@ -146,6 +146,10 @@ def _chain(toward: dict[int, int], index: int) -> list[int]:
 
 def _words(graph: Unreached, chain: list[int]) -> str:
     return paths.steps([graph.nodes[index] for index in chain], lambda key: None)
+
+
+def _is_node(obj: object) -> bool:
+    return any(framework.kind(type(obj)) == "node" for framework in frameworks.loaded())
 
 
 def _held_by_c(graph: Unreached, index: int) -> bool:

@@ -1,0 +1,166 @@
+"""Paths in a person's words."""
+from __future__ import annotations
+
+import collections
+import functools
+import itertools
+
+import pytest
+import torch
+from torch import nn
+
+from jupyter_gpumem.analysis import paths
+from jupyter_gpumem.analysis.references import Root, walk
+from jupyter_gpumem.model import Cause
+
+
+def path(value, target, name="x"):
+    found = walk([[Root(name, Cause.NAME, value, name)]], [[target]], ())
+    return paths.holder(found, target).path
+
+
+T = torch.zeros(3)
+Pair = collections.namedtuple("Pair", "left right")
+
+
+class Thing:
+    def __init__(self, kept):
+        self.kept = kept
+
+    def method(self):
+        return self.kept
+
+
+class Slotted:
+    __slots__ = ("kept",)
+
+
+def slotted():
+    made = Slotted()
+    made.kept = T
+    return made
+
+
+def closure():
+    inner = T
+    return lambda: inner
+
+
+def default(state=T, *, memo=None):
+    return state
+
+
+def generator():
+    def load():
+        samples = T
+        yield 1
+        return samples
+
+    made = load()
+    next(made)
+    return made
+
+
+def cache():
+    function = functools.lru_cache(lambda x: [T])
+    function(1)
+    return function
+
+
+def pairs():
+    made = enumerate(iter([[T], 2]))
+    next(made)
+    return made
+
+
+def tee():
+    first, second = itertools.tee(iter([[T]]))
+    next(first)
+    return second
+
+
+def error():
+    def step():
+        acts = T
+        raise ValueError(acts is None)
+
+    try:
+        step()
+    except ValueError as caught:
+        return caught
+
+
+@pytest.mark.parametrize(
+    ("make", "expected"),
+    [
+        (lambda: T, "x"),
+        (lambda: [1, T], "x[1]"),
+        (lambda: {"a": {2: T}}, "x['a'][2]"),
+        (lambda: {("a", 1): T}, "x[('a', 1)]"),
+        (lambda: Pair(1, T), "x.right"),
+        (lambda: collections.deque([1, T]), "x[1]"),
+        (lambda: Thing([T]), "x.kept[0]"),
+        (slotted, "x.kept"),
+        (lambda: Thing(T).method, "x → method method of Thing.kept"),
+        (lambda: nn.Sequential(nn.Sequential(nn.Identity(), Holder(T))), "x.0.1.weight"),
+        (closure, "x → closure 'inner'"),
+        (lambda: default, "x → default of 'state'"),
+        (generator, "x → generator load(), local 'samples'"),
+        (cache, "x → its cache[0]"),
+        (pairs, "x → last pair of enumerate[1][0]"),
+        (tee, "x → buffer of tee[0]"),
+        (lambda: functools.partial(print, T), "x → partial.args[0]"),
+        (lambda: {T}, "x → an item"),
+    ],
+)
+def test_words(make, expected):
+    assert path(make(), T) == expected
+
+
+class Holder(nn.Module):
+    def __init__(self, tensor):
+        super().__init__()
+        self.register_buffer("weight", tensor)
+
+
+def test_an_error_is_told_by_the_frame_and_its_local():
+    assert path(error(), T) == f"x: frame of step(), line {error.__code__.co_firstlineno + 3}, local 'acts'"
+
+
+def test_weights_are_named_by_the_model_and_states_by_their_weight():
+    model = nn.Sequential(nn.Linear(2, 2), nn.Sequential(nn.Linear(2, 2)))
+    optimizer = torch.optim.Adam(model.parameters())
+    model(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+    roots = [Root("optimizer", Cause.NAME, optimizer, "optimizer"), Root("model", Cause.NAME, model, "model")]
+    weight = model[1][0].weight
+    state = optimizer.state[weight]["exp_avg"]
+    found = walk([roots], [[weight], [state]], ())
+    assert paths.holder(found, weight).path == "model.1.0.weight"
+    assert paths.holder(found, state).path == "optimizer.state[model.1.0.weight]['exp_avg']"
+
+
+def test_a_graph_is_one_word_with_the_number_of_what_it_saved():
+    weight = torch.ones(3, requires_grad=True)
+    inner = weight * 2
+    history = [{"loss": inner.exp().sum()}]
+    found = walk([[Root("history", Cause.NAME, history, "history")]], [[inner]], ())
+    del inner
+    saved = [t for t in found.tensors if t is not weight and t is not history[0]["loss"]]
+    assert paths.holder(found, saved[0]).path.startswith("history[0]['loss'] → graph (")
+
+
+def test_keys_that_run_code_are_named_by_their_type():
+    class Key:
+        def __repr__(self):
+            raise RuntimeError
+
+        __eq__ = object.__eq__
+        __hash__ = object.__hash__
+
+    assert path({Key(): T}, T) == "x[Key]"
+
+
+def test_an_output_says_what_it_is():
+    found = walk([[Root("Out[3]", Cause.OUTPUT, Thing(T))]], [[T]], ())
+    assert paths.holder(found, T).path == "Out[3] (Thing).kept"
