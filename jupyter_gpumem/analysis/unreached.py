@@ -112,7 +112,7 @@ def explain(graph: Unreached, target: object, references_of_ours: int) -> Holder
     cycle = next((found for index in order[:_NEAR] if (found := _cycle(graph, index)) is not None), None)
     if frame is not None and (cycle is None or order.index(frame) <= order.index(cycle[0])):
         return Holder(f"dead{_words(graph, _chain(toward, frame)).removeprefix(' →')}", Cause.FRAME)
-    if id(target) in own_graph or cycle is not None and any(_is_node(graph.nodes[index]) for index in cycle):
+    if id(target) in own_graph or (cycle is not None and any(_is_node(graph.nodes[index]) for index in cycle)):
         return Holder("no name: cycle through C++ of a tensor and its own history", Cause.GRAPH)
     if cycle is not None:
         return _cyclic(graph, cycle, _chain(toward, cycle[0]))

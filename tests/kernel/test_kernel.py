@@ -1,6 +1,7 @@
 """The main job in a real kernel."""
 from __future__ import annotations
 
+import json
 import os
 import sys
 
@@ -195,10 +196,8 @@ def test_nbclient_sees_the_failure(tmp_path):
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
     spec = tmp_path / "kernels" / "tested"
     spec.mkdir(parents=True)
-    spec.joinpath("kernel.json").write_text(
-        '{"argv": ["%s", "-m", "ipykernel_launcher", "-f", "{connection_file}"], "display_name": "t", "language": "python"}'
-        % sys.executable
-    )
+    argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+    spec.joinpath("kernel.json").write_text(json.dumps({"argv": argv, "display_name": "t", "language": "python"}))
     os.environ["JUPYTER_PATH"] = str(tmp_path)
     try:
         client = NotebookClient(notebook, kernel_name="tested", timeout=120)

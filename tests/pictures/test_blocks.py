@@ -10,7 +10,7 @@ from jupyter_gpumem import model
 from jupyter_gpumem.pictures import blocks
 
 sys.path.insert(0, str(Path(__file__).parent))
-import records  # noqa: E402
+import records
 
 
 def test_the_parts_of_a_device_add_up():

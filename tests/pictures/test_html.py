@@ -12,7 +12,7 @@ from jupyter_gpumem import model
 from jupyter_gpumem.pictures import html
 
 sys.path.insert(0, str(Path(__file__).parent))
-import records  # noqa: E402
+import records
 
 EVIL = "<img src=x onerror=alert(1)>\"'&"
 

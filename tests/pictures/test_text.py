@@ -10,7 +10,7 @@ from jupyter_gpumem import model
 from jupyter_gpumem.pictures import text
 
 sys.path.insert(0, str(Path(__file__).parent))
-import records  # noqa: E402
+import records
 
 
 @pytest.mark.parametrize("name", records.ALL)

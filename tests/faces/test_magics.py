@@ -1,0 +1,88 @@
+"""The magics in a shell."""
+from __future__ import annotations
+
+import json
+
+import pytest
+
+
+@pytest.fixture
+def say(shell, capsys):
+    shell.run_cell("%load_ext jupyter_gpumem\nimport torch")
+
+    def run(cell):
+        capsys.readouterr()
+        result = shell.run_cell(cell, store_history=True)
+        said = capsys.readouterr()
+        return result, said.out + said.err
+
+    return run
+
+
+def test_json_has_the_records_fields(say):
+    say("weights = torch.zeros(1000)")
+    _, text = say("%gpumem --json")
+    seen = json.loads(text)
+    assert {"watched", "devices", "allocators", "holdings"} <= set(seen)
+    assert any(h["holder"]["name"] == "weights" and h["nbytes"] == 4000 for h in seen["holdings"])
+
+
+def test_one_object_and_its_holders(say):
+    say("weights = torch.zeros(1000)\nalias = [weights]")
+    assert "3.9 KiB" in say("%gpumem weights")[1]
+    assert "alias[0]" in say("%gpumem --why weights")[1]
+
+
+def test_dangling_alone(say):
+    say("torch.zeros(1000)")
+    text = say("%gpumem --dangling")[1]
+    assert "Out[" in text
+    assert "Host memory" not in text
+
+
+def test_free_says_what_came_back(say):
+    say("weights = torch.zeros(1000)\nother = weights[1:]")
+    text = say("%gpufree weights")[1]
+    assert "delete name weights" in text
+    assert "Still held" in text
+    assert "other" in text
+
+
+@pytest.mark.parametrize(
+    ("cell", "words"),
+    [
+        ("%gpufree nope", "no name 'nope'"),
+        ("%gpumem nope", "no name 'nope'"),
+        ("%gpumem --why torch.nope", "is not a name"),
+        ("%gpufree --device tpu:0", "there is: cpu"),
+        ("%%gpufree --keep z\nx = 1", "the cell makes no such name"),
+        ("%%gpufree --keep 3\nx = 1", "takes names of Python"),
+        ("%%gpumem --device cuda:5\nx = 1", "there is: cpu"),
+        ("%%gpufree\n", "cell body is empty"),
+        ("%gpumem on off", "unknown: off"),
+    ],
+)
+def test_bad_input_is_one_line_and_nothing_has_run(say, shell, cell, words):
+    before = set(shell.user_ns)
+    result, text = say(cell)
+    assert not result.success
+    assert words in text
+    assert "Traceback" not in text
+    assert len([line for line in text.splitlines() if line.strip()]) == 1
+    assert {name for name in set(shell.user_ns) - before if not name.startswith("_")} == set()
+
+
+def test_called_by_name_they_do_the_same(say, shell):
+    say("get_ipython().run_cell_magic('gpufree', '--keep a', 'a = torch.zeros(3)\\nb = torch.zeros(3)')")
+    assert "a" in shell.user_ns
+    assert "b" not in shell.user_ns
+
+
+def test_hostile_values_in_the_namespace_do_no_harm(say):
+    say(
+        "class Bad:\n    def __getattr__(self, n): raise SystemExit\n"
+        "    __len__ = __repr__ = __eq__ = __bool__ = lambda s, *a: 1/0\n    __class__ = property(lambda s: 1/0)\nbad = Bad()"
+    )
+    for cell in ("%gpumem", "%gpumem bad", "%gpufree", "%%gpufree\nworse = Bad()", "%gpumem --dangling"):
+        result, text = say(cell)
+        assert result.success, text
