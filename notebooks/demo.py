@@ -42,7 +42,8 @@ def kernel(choice: str) -> str:
     spec = BUILD / "kernels" / "plain"
     spec.mkdir(parents=True, exist_ok=True)
     argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
-    spec.joinpath("kernel.json").write_text(json.dumps({"argv": argv, "display_name": "Python 3", "language": "python"}))
+    text = {"argv": argv, "display_name": "Python 3", "language": "python"}
+    spec.joinpath("kernel.json").write_text(json.dumps(text))
     return "plain"
 
 

@@ -78,8 +78,8 @@ class _Extension:
             import_module("jupyter_gpumem.actions.watcher").restore_frameworks()
         completion.unregister(shell)
         showing.unregister(shell)
-        if self.settings in shell.configurables:
-            shell.configurables.remove(self.settings)
+        ours = (self.settings, self.magics)  # IPython's own base class has put the magics there
+        shell.configurables[:] = [known for known in shell.configurables if known not in ours]
         for event, callback in (("pre_run_cell", self.before), ("post_run_cell", self.after)):
             if callback in shell.events.callbacks[event]:
                 shell.events.unregister(event, callback)

@@ -26,7 +26,8 @@ font-weight:600;color:inherit}
 .gpumem p code{border:1px solid var(--gm-line);border-radius:3px;padding:0 4px;margin-left:.6em;color:var(--gm-fg)}
 .gpumem .bar{display:flex;height:12px;border:1px solid var(--gm-line);border-radius:3px;overflow:hidden;margin:3px 0}
 .gpumem .bar i{display:block;min-width:1px}
-.gpumem.gpumem ul{list-style:none;display:flex;flex-wrap:wrap;gap:0 1.2em;margin:0 0 2px!important;padding:0!important;color:var(--gm-dim)}
+.gpumem.gpumem ul{list-style:none;display:flex;flex-wrap:wrap;gap:0 1.2em;
+margin:0 0 2px!important;padding:0!important;color:var(--gm-dim)}
 .gpumem li{margin:0;white-space:nowrap}
 .gpumem li i{display:inline-block;width:9px;height:9px;border-radius:2px;margin-right:5px;
 border:1px solid var(--gm-line)}
