@@ -7,12 +7,14 @@ from __future__ import annotations
 import dataclasses
 import enum
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 
-@dataclass(frozen=True)
-class Process:
-    """A process that holds memory of one device, as the driver lists it."""
+class Process(NamedTuple):
+    """A process that holds memory of one device, as the driver lists it.
+
+    A named tuple, unlike the other records: there are hundreds of them in a sample.
+    """
 
     pid: int
     used: int | None
@@ -326,6 +328,8 @@ def to_json(record: Any) -> Any:
         return record.value
     if dataclasses.is_dataclass(record) and not isinstance(record, type):
         return {f.name: to_json(getattr(record, f.name)) for f in dataclasses.fields(record)}
+    if isinstance(record, Process):
+        return to_json(record._asdict())
     if isinstance(record, (tuple, list)):
         return [to_json(item) for item in record]
     if isinstance(record, dict):

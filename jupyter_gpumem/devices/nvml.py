@@ -69,7 +69,7 @@ class _Driver:
     def __init__(self) -> None:
         self.refusal = 0
         version = self.ask(pynvml.nvmlSystemGetDriverVersion)
-        self.version = _text(version) if version is not None else ""
+        self.believed = nvml_processes.rules(_text(version) if version is not None else "")
 
     def ask(self, function: Callable[..., Any] | None, *args: Any) -> Any:
         """The answer, or None if the driver has none; ``refusal`` is then NVML's code."""
@@ -118,7 +118,7 @@ def _device(
     driver: _Driver, handle: Any, kind: str, index: int, uuid: str, parent: str | None, partitioned: bool
 ) -> Device:
     name = _text(driver.ask(pynvml.nvmlDeviceGetName, handle) or f"GPU {index}")
-    processes, notes = nvml_processes.read(driver.ask, lambda: driver.refusal, handle, driver.version)
+    processes, notes = nvml_processes.read(driver.ask, lambda: driver.refusal, handle, driver.believed)
     memory, memory_notes = _memory(driver, handle, partitioned)
     if memory is None and UNIFIED in memory_notes and processes is not None:
         known = [process.used for process in processes if process.used is not None]

@@ -5,6 +5,7 @@ import ctypes
 import os
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,34 +30,54 @@ _UNSAID = "The driver does not say how much memory each process holds."
 Ask = Callable[..., Any]
 
 
-def read(
-    ask: Ask, refusal: Callable[[], int], handle: Any, driver_version: str
-) -> tuple[tuple[Process, ...] | None, list[str]]:
-    """The processes on a device, largest first, or None if none of the lists can be read; and notes."""
-    entries: dict[int, Process] = {}
-    readable, garbled = False, False
+@dataclass(frozen=True)
+class Rules:
+    """What may be believed, in this process and with this driver."""
+
+    own_pid: int | None
+    """Ours, where the driver's list means our process ids."""
+    largest_pid: int
+    host_pids: bool
+    zero_is_unknown: bool
+
+
+def rules(driver_version: str) -> Rules:
+    """The rules for one reading of all devices."""
     container = in_first_pid_namespace() is False
     version = tuple(int(part) for part in re.findall(r"\d+", driver_version)[:2])
     host_pids = container and version < _HOST_PIDS_BEFORE
+    return Rules(
+        own_pid=None if host_pids else os.getpid(),
+        largest_pid=_largest_pid(),
+        host_pids=host_pids,
+        zero_is_unknown=container and version < _MEMORY_RIGHT_FROM,
+    )
+
+
+def read(
+    ask: Ask, refusal: Callable[[], int], handle: Any, believed: Rules
+) -> tuple[tuple[Process, ...] | None, list[str]]:
+    """The processes on a device, largest first, or None if none of the lists can be read; and notes."""
+    found: dict[int, tuple[int | None, str]] = {}
+    readable, garbled = False, False
     for kind, function in _LISTS:
-        found = _entries(ask, refusal, function, handle)
-        if found is None:
+        entries = _entries(ask, refusal, function, handle)
+        if entries is None:
             continue
         readable = True
-        for entry in found:
-            if not _is_pid(entry.pid):
+        for entry in entries:
+            pid, used = entry.pid, entry.usedGpuMemory
+            if not 0 < pid <= believed.largest_pid:
                 garbled = True
                 continue
-            own = entry.pid == os.getpid() and not host_pids
-            used = entry.usedGpuMemory
-            if used == 0 and container and version < _MEMORY_RIGHT_FROM:
+            if used == 0 and believed.zero_is_unknown:
                 used = None
-            known = entries.get(entry.pid)
-            if known is None or (used or 0) > (known.used or 0):
-                entries[entry.pid] = Process(int(entry.pid), None if used is None else int(used), kind, own)
-    processes = sorted(entries.values(), key=lambda process: -(process.used or 0))
+            if pid not in found or (used or 0) > (found[pid][0] or 0):
+                found[pid] = used, kind
+    processes = [Process(pid, used, kind, pid == believed.own_pid) for pid, (used, kind) in found.items()]
+    processes.sort(key=lambda process: -(process.used or 0))
     notes = [_UNREADABLE] if garbled else []
-    notes += [_HOST_PIDS] if host_pids and processes else []
+    notes += [_HOST_PIDS] if believed.host_pids and processes else []
     notes += [_UNSAID] if any(process.used is None for process in processes) else []
     return (tuple(processes) if readable else None), notes
 
@@ -101,10 +122,9 @@ def _first_version(function: str, handle: Any) -> list[_Plain]:
     return [_Plain(e.pid, None if e.usedGpuMemory == unknown else e.usedGpuMemory) for e in entries[: count.value]]
 
 
-def _is_pid(pid: int) -> bool:
+def _largest_pid() -> int:
     """Early drivers of the 535 branch shuffle the list when they meet an other binding: sizes stand as ids."""
     try:
-        most = int(Path("/proc/sys/kernel/pid_max").read_text())
+        return int(Path("/proc/sys/kernel/pid_max").read_text())
     except (OSError, ValueError):
-        most = 2**32 - 2
-    return 0 < pid <= most
+        return 2**32 - 2

@@ -14,7 +14,11 @@ def show(record: object) -> None:
     """Display a record below the cell; it becomes no output of the cell's."""
     from IPython.display import display
 
-    display(record)
+    if getattr(record, "brief", False):
+        # one line after every cell: asking each of the shell's formatters would cost more than measuring the cell
+        display({"text/plain": _picture("text").render(record)}, raw=True)
+    else:
+        display(record)
 
 
 def show_dangling(snapshot: object) -> None:

@@ -18,7 +18,7 @@ def read(lists, version="550.54.15", refusal=pynvml.NVML_ERROR_NOT_SUPPORTED):
         name = getattr(function, "__name__", "")
         return next((found for key, found in lists.items() if key in name and name.endswith("_v3")), None)
 
-    return nvml_processes.read(ask, lambda: refusal, None, version)
+    return nvml_processes.read(ask, lambda: refusal, None, nvml_processes.rules(version))
 
 
 def test_a_process_in_two_lists_counts_once_with_the_larger_figure():
