@@ -9,7 +9,7 @@ import builtins
 import difflib
 import gc
 import types
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from jupyter_gpumem import frameworks, session
@@ -17,7 +17,7 @@ from jupyter_gpumem.actions import moving
 from jupyter_gpumem.analysis import holders, roots
 from jupyter_gpumem.analysis.holders import Look
 from jupyter_gpumem.analysis.inventory import Stored
-from jupyter_gpumem.analysis.references import Root
+from jupyter_gpumem.analysis.references import Root, walk
 from jupyter_gpumem.analysis.snapshot import HOST, allocators
 from jupyter_gpumem.errors import InputError
 from jupyter_gpumem.introspect import is_a
@@ -230,8 +230,42 @@ def _leaving_actions(
         else:
             continue
         promised += stored
+    actions += _also_holding(shell, request, promised, prepared, outputs, {action.target for action in actions})
+    # a deleted name goes from the outputs too, whoever else holds its value
     gone = {id(value) for name, value in session.user_names(shell).items() if name in request.names}
     prepared.outputs += [v for v in outputs.values() if id(v) in gone and not any(v is o for o in prepared.outputs)]
+    return actions
+
+
+def _also_holding(
+    shell: session.Shell | None,
+    request: Request,
+    promised: Sequence[Stored],
+    prepared: Prepared,
+    outputs: dict[str, object],
+    listed: Collection[str],
+) -> list[Action]:
+    """What leaves too because it holds, besides what is listed, something that is promised."""
+    actions = []
+    wanted = [tensor for stored in promised for tensor in stored.tensors]
+    barriers = [*roots.barriers(shell), promised, wanted, *(stored.tensors for stored in promised)]
+    for root in roots.leaving(shell) if wanted else ():
+        if root.label in listed or not _leaves(root, request, outputs):
+            continue
+        reached = walk([[root], []], [wanted], barriers)
+        holds = len(reached.missing) < len({id(tensor) for tensor in wanted})
+        reached.clear()
+        if not holds:
+            continue
+        listed = {*listed, root.label}
+        if root.cause is Cause.OUTPUT:
+            actions.append(Action(Step.OUTPUT, root.label, 0, "it holds the same memory"))
+            prepared.outputs.append(outputs[root.label])
+        elif root.cause is Cause.HIDDEN:
+            actions.append(Action(Step.HIDDEN, root.label, 0, "it holds the same memory"))
+            prepared.namespaces.append(root.label)
+        else:
+            actions.append(Action(Step.LAST_ERROR, root.label, 0, "it holds the same memory; %debug needs it"))
     return actions
 
 

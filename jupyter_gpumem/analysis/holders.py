@@ -175,7 +175,8 @@ def _why(shell: session.Shell | None, obj: object, name: str, most: int, seconds
     notes: list[str] = []
     nbytes = 0
     while len(found) < most and (not found or time.monotonic() < deadline):
-        with look(shell, None, groups, of=obj, seconds=seconds) as seen:
+        # the first holder is worth a longer search than the others
+        with look(shell, None, groups, of=obj, seconds=seconds if found else 5 * seconds) as seen:
             if not seen.stored:
                 raise InputError(f"{name or 'this object'} holds no tensor of an imported framework")
             nbytes = sum(stored.part.nbytes for stored in seen.stored)

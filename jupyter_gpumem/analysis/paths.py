@@ -10,6 +10,7 @@ import collections
 import functools
 import itertools
 import sys
+import threading
 import types
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -120,6 +121,8 @@ def _without_plumbing(objects: list[object]) -> list[object]:
 def _is_plumbing(owner: object, inner: object) -> bool:
     if type(owner) is types.FunctionType:
         return any(inner is part for part in (owner.__closure__, owner.__defaults__, owner.__kwdefaults__))
+    if type(owner) is _THREAD_LOCAL:
+        return type(inner) is dict
     attributes = instance_dict(owner)
     if inner is attributes:
         return True
@@ -274,6 +277,11 @@ def _pair_step(holder: object, held: object, name: Namer) -> str:
     return f" → last pair of {type_name(holder)}" if type(held) is tuple else f" → {type_name(holder)}"
 
 
+def _thread_local_step(holder: Any, held: object, name: Namer) -> str:
+    get: Any = type(holder).__getattribute__
+    return _attribute(get(holder, "__dict__"), held, name)
+
+
 def _tee_step(holder: object, held: object, name: Namer) -> str:
     return " → buffer of tee"
 
@@ -355,6 +363,7 @@ def _nothing(holder: object, held: object, name: Namer) -> str:
     return ""
 
 
+_THREAD_LOCAL: type = threading.local
 Words = Callable[[Any, object, Namer], str]
 _WORDS: tuple[tuple[type, Words], ...] = (
     (dict, _dict_step),
@@ -375,6 +384,7 @@ _WORDS: tuple[tuple[type, Words], ...] = (
     (BaseException, _error_step),
     (functools.partial, _partial_step),
     (type(functools.lru_cache(len)), _cache_step),
+    (_THREAD_LOCAL, _thread_local_step),
     (enumerate, _pair_step),
     (zip, _pair_step),
     (type(itertools.tee(())[0]), _tee_step),

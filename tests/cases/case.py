@@ -14,7 +14,7 @@ class Case:
 
     name: str
     source: str
-    """The report: ``owner/repository#number``, or an address."""
+    """The report: ``owner/repository#number``, an address, or that it is a common pattern."""
     story: str
     """What the user saw, and why it is so."""
     cells: tuple[str, ...]

@@ -9,6 +9,7 @@ import cycles
 import graphs
 import hooks
 import iterators
+import more
 import names
 import outputs
 import registries
@@ -16,5 +17,5 @@ import running
 import tracebacks
 import views
 
-_MODULES = (caches, containers, cycles, graphs, hooks, iterators, names, outputs, registries, running, tracebacks, views)
+_MODULES = (caches, containers, cycles, graphs, hooks, iterators, more, names, outputs, registries, running, tracebacks, views)
 CASES = tuple(chain.from_iterable(module.CASES for module in _MODULES))
