@@ -17,6 +17,7 @@ ROWS = [
     [
         "analysis.inventory",
         "analysis.references",
+        "analysis.words",
         "analysis.paths",
         "analysis.roots",
         "analysis.unreached",

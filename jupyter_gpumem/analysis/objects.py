@@ -8,7 +8,7 @@ from typing import Any
 from jupyter_gpumem import frameworks
 from jupyter_gpumem.analysis.holders import tensors_in
 from jupyter_gpumem.analysis.inventory import is_watched
-from jupyter_gpumem.analysis.paths import saved_tensors
+from jupyter_gpumem.analysis.words import saved_tensors
 from jupyter_gpumem.frameworks import Framework, Part
 from jupyter_gpumem.introspect import instance_dict, is_a, mro, type_name
 from jupyter_gpumem.model import NameUse, ObjectUse

@@ -23,7 +23,7 @@ _SOURCES = ("nvml",)
 
 def read(timeout: float = 2.0) -> DeviceReading:
     """The devices of all drivers. Metrics that a driver does not give are None."""
-    readings = [_source(name).read(timeout) for name in _SOURCES]
+    readings = [_read(name, timeout) for name in _SOURCES]
     problems = [reading.problem for reading in readings if reading.problem]
     found = tuple(device for reading in readings for device in reading.devices)
     return DeviceReading(found, " ".join(problems) or None)
@@ -36,15 +36,19 @@ def read_host() -> Device:
     return device
 
 
-def process_names(pids: Sequence[int]) -> dict[int, str]:
-    """Process id → ``name (user)``, or why it has none."""
-    names: dict[int, str] = import_module(f"{__name__}.host").process_names(pids)
+def process_names(pids: Sequence[int], of_gpu: bool = False) -> dict[int, str]:
+    """Process id → ``name (user)``, or why it has none. ``of_gpu``: the ids are from a driver's list."""
+    names: dict[int, str] = import_module(f"{__name__}.host").process_names(pids, of_gpu)
     return names
 
 
-def _source(name: str) -> Source:
-    module: Source = import_module(f"{__name__}.{name}")  # its fit is checked below
-    return module
+def _read(name: str, timeout: float) -> DeviceReading:
+    try:
+        source: Source = import_module(f"{__name__}.{name}")  # its fit is checked below
+    except Exception as error:  # a vendor's package may fail in any way when it is imported; the reason is shown
+        reason = f"{type(error).__name__}: {error}"
+        return DeviceReading(problem=f"The reader of {name.upper()} cannot be loaded ({reason}); reinstall its package.")
+    return source.read(timeout)
 
 
 if TYPE_CHECKING:  # mypy checks here that every module fits the protocol

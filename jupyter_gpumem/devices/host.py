@@ -14,11 +14,14 @@ from jupyter_gpumem.model import Device, Process
 def read(cgroups: Path = Path("/sys/fs/cgroup"), membership: Path = Path("/proc/self/cgroup")) -> Device:
     """Host memory now, bytes. ``free`` is what can be had without swapping."""
     memory = psutil.virtual_memory()
-    total, used = int(memory.total), int(memory.total - memory.available)
+    total, free = int(memory.total), int(memory.available)
+    used = total - free
     notes: tuple[str, ...] = ()
-    limit = _limit(cgroups, membership)
-    if limit is not None and limit[0] < total:
-        total, used = limit
+    limits = [(limit, taken) for limit, taken in _limits(cgroups, membership) if limit < total]
+    if limits:
+        total, used = min(limits)
+        # a parent's neighbours, or the machine's, may leave less than the tightest limit says
+        free = max(0, min(free, *(limit - taken for limit, taken in limits)))
         notes = ("The limit of this container or job; the machine has more.",)
     own = Process(os.getpid(), int(psutil.Process().memory_info().rss), own=True)
     return Device(
@@ -28,21 +31,21 @@ def read(cgroups: Path = Path("/sys/fs/cgroup"), membership: Path = Path("/proc/
         name="Host memory",
         total=total,
         used=used,
-        free=max(0, total - used),
+        free=free,
         processes=(own,),
         alias="cpu",
         notes=notes,
     )
 
 
-def _limit(cgroups: Path, membership: Path) -> tuple[int, int] | None:
-    """The tightest memory limit of the control groups that this process is in, and what is used of it."""
+def _limits(cgroups: Path, membership: Path) -> list[tuple[int, int]]:
+    """The memory limits of the control groups that this process is in, and what is used of each."""
     found: list[tuple[int, int]] = []
     for folder, limit_file, used_file in _groups(cgroups, membership):
         limit, used = _number(folder / limit_file), _number(folder / used_file)
         if limit is not None and used is not None:
             found.append((limit, max(0, used - (_reclaimable(folder) or 0))))
-    return min(found, default=None)
+    return found
 
 
 def _groups(cgroups: Path, membership: Path) -> list[tuple[Path, str, str]]:
@@ -76,30 +79,62 @@ def _number(file: Path) -> int | None:
 
 
 def _reclaimable(folder: Path) -> int | None:
-    """Cached file pages, which the kernel gives up before it kills anybody."""
+    """Cached file pages, which the kernel gives up before it kills anybody. Version 1 counts children apart."""
     try:
         lines = (folder / "memory.stat").read_text().splitlines()
     except OSError:
         return None
     stats = dict(line.split(" ", 1) for line in lines if " " in line)
-    value = stats.get("inactive_file", "")
+    value = stats.get("total_inactive_file") or stats.get("inactive_file", "")
     return int(value) if value.isdigit() else None
 
 
-def process_names(pids: Sequence[int]) -> dict[int, str]:
-    """Process id → ``python (ann)``, or why it has no name here."""
-    return {pid: _process_name(pid) for pid in pids}
+def process_names(pids: Sequence[int], of_gpu: bool = False) -> dict[int, str]:
+    """Process id → ``python (ann)``, or why it has no name here.
+
+    ``of_gpu``: the ids come from a driver. Inside a container they may be the host's and hit somebody else here by
+    chance, so a process is named only if it has a GPU open.
+    """
+    doubtful = of_gpu and in_first_pid_namespace() is False
+    return {pid: _FOREIGN if doubtful and not _has_gpu_open(pid) else _process_name(pid) for pid in pids}
+
+
+_FOREIGN = "of another container"
 
 
 def _process_name(pid: int) -> str:
     try:
         process = psutil.Process(pid)
         name = process.name()
+        if process.status() == psutil.STATUS_ZOMBIE:
+            return f"{name}, ended"
     except psutil.NoSuchProcess:
-        return "ended" if in_first_pid_namespace() else "of another container"
+        if _is_hidden(pid):
+            return "not visible"
+        return "ended" if in_first_pid_namespace() is not False else _FOREIGN
     except psutil.AccessDenied:
         return "not visible"
     try:
         return f"{name} ({process.username()})"
     except (psutil.Error, KeyError):  # KeyError: a user id without a name
         return name
+
+
+def _is_hidden(pid: int) -> bool:
+    """Whether it lives although /proc does not show it: other users' processes where that is mounted hidepid=2."""
+    if os.name != "posix":  # elsewhere os.kill kills
+        return False
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True
+    except (OSError, OverflowError):
+        pass
+    return False
+
+
+def _has_gpu_open(pid: int, proc: Path = Path("/proc")) -> bool:
+    try:
+        return any(os.readlink(file).startswith("/dev/nvidia") for file in (proc / str(pid) / "fd").iterdir())
+    except OSError:
+        return False  # gone, or of another user: then nobody can tell

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 
 from jupyter_gpumem.model import Device
 
@@ -20,6 +21,13 @@ def visible_uuids(devices: Sequence[Device], environ: Mapping[str, str] | None =
 
     ``environ`` is the environment as CUDA will read it, once, at its initialisation.
     """
+    uuids = _named(devices, environ)
+    partitioned = {device.parent for device in devices if device.kind == "mig"}
+    # who names a GPU in MIG mode gets an instance of it, and CUDA chooses which
+    return None if uuids is None or partitioned.intersection(uuids) else uuids
+
+
+def _named(devices: Sequence[Device], environ: Mapping[str, str] | None) -> tuple[str, ...] | None:
     environ = os.environ if environ is None else environ
     value = environ.get("CUDA_VISIBLE_DEVICES")
     gpus = [device for device in devices if device.kind == "gpu"]
@@ -68,9 +76,12 @@ def _by_ordinal(ordinals: Sequence[int], gpus: Sequence[Device]) -> tuple[str, .
 
 def _by_uuid(parts: Sequence[str], uuids: Sequence[str]) -> tuple[str, ...]:
     """A unique beginning of a uuid suffices; what fits none or several ends the list, a repetition empties it."""
+    names = list(takewhile(lambda part: part.startswith("GPU-"), parts))
+    if len(set(names)) < len(names):
+        return ()
     found: list[str] = []
-    for part in parts:
-        fitting = [uuid for uuid in uuids if part.startswith("GPU-") and uuid.startswith(part)]
+    for part in names:
+        fitting = [uuid for uuid in uuids if uuid.startswith(part)]
         if len(fitting) != 1:
             break
         if fitting[0] in found:
