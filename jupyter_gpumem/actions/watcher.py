@@ -196,7 +196,7 @@ class Watcher:
         plan: Plan | None = None
         report: Report | None = None
         if directive.clean:
-            request = self._request(cell, directive, window)
+            request = self._request(cell, directive, window, failed=not result.success)
             if directive.dry_run:
                 plan = prepare(self._shell, request).plan
             else:
@@ -217,12 +217,13 @@ class Watcher:
         """Names that are new or bound anew, with what they hold."""
         values = session.user_names(self._shell)
         fresh = [name for name, value in values.items() if cell.names.get(name) != id(value)]
-        return names_in_use({name: values[name] for name in fresh}, window.watched)
+        new = {name: values[name] for name in fresh}
+        return names_in_use(new, window.watched, session.internals(self._shell))
 
-    def _request(self, cell: _Cell, directive: Directive, window: Window) -> Request:
+    def _request(self, cell: _Cell, directive: Directive, window: Window, failed: bool) -> Request:
         values = session.user_names(self._shell)
         missing = [name for name in directive.keep if name not in values]
-        if missing:
+        if missing and not failed:  # a cell that failed may not have come so far
             raise InputError(
                 f"nothing is freed: the cell made no {missing[0]!r} to keep; it made: "
                 + (", ".join(name for name in values if name not in cell.names) or "no name")
@@ -235,7 +236,7 @@ class Watcher:
 
         return Request(
             watched=window.watched,
-            names=tuple(use.name for use in names_in_use(fresh, window.watched)),
+            names=tuple(use.name for use in names_in_use(fresh, window.watched, session.internals(self._shell))),
             error=not directive.keep_traceback,
             kept_outputs=cell.outputs,
             is_new=is_new,
@@ -249,7 +250,7 @@ class Watcher:
         if value is None or id(value) in self._told:
             return
         watched = watched_devices(self._settings.device or None)
-        held = use_of("Out", value, watched)
+        held = use_of("Out", value, watched, session.internals(self._shell))
         total = total_bytes(watched) if held.nbytes else None
         if total is None or held.nbytes < total * self._settings.output_share:
             return

@@ -135,9 +135,10 @@ def _storages_of(inventory: Inventory, obj: object) -> list[Stored]:
     return sorted(found, key=lambda stored: -stored.part.nbytes)
 
 
-def tensors_in(obj: object) -> dict[int, object]:
-    """The tensors that an object holds, by id, graphs and gradients included."""
-    reached = walk([[Root("", Cause.NAME, obj)]], (), (), exhaustive=True)
+def tensors_in(obj: object, barriers: Sequence[object] = ()) -> dict[int, object]:
+    """The tensors that an object holds, by id, graphs and gradients included, but not through ``barriers``."""
+    walls = [barrier for barrier in barriers if barrier is not obj]
+    reached = walk([[Root("", Cause.NAME, obj)]], (), walls, seconds=2.0, exhaustive=True)
     tensors = {id(tensor): tensor for tensor in reached.tensors}
     reached.clear()
     return tensors

@@ -38,10 +38,10 @@ def parts_of(tensors: Iterable[object], watched: Sequence[str] | None) -> set[Pa
     }
 
 
-def use_of(name: str, value: object, watched: Sequence[str] | None) -> NameUse:
-    """What one value holds on the watched devices."""
+def use_of(name: str, value: object, watched: Sequence[str] | None, barriers: Sequence[object] = ()) -> NameUse:
+    """What one value holds on the watched devices, but not through ``barriers``: the shell's own tables, say."""
     is_atom = any(cls in _ATOMS for cls in mro(type(value))) or type_name(value) == "module"
-    parts = set() if is_atom else parts_of(tensors_in(value).values(), watched)
+    parts = set() if is_atom else parts_of(tensors_in(value, barriers).values(), watched)
     nbytes = sum(part.nbytes for part in parts)
     known = kind_of(value)
     if known is not None and known[1] == "tensor":
@@ -50,9 +50,11 @@ def use_of(name: str, value: object, watched: Sequence[str] | None) -> NameUse:
     return NameUse(name, type_name(value), nbytes, len(parts))
 
 
-def names_in_use(values: dict[str, object], watched: Sequence[str] | None) -> tuple[NameUse, ...]:
+def names_in_use(
+    values: dict[str, object], watched: Sequence[str] | None, barriers: Sequence[object] = ()
+) -> tuple[NameUse, ...]:
     """The names among ``values`` that hold memory of the watched devices, largest first."""
-    uses = [use_of(name, value, watched) for name, value in values.items()]
+    uses = [use_of(name, value, watched, barriers) for name, value in values.items()]
     return tuple(sorted((use for use in uses if use.storages), key=lambda use: -use.nbytes))
 
 

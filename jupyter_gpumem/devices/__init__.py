@@ -47,7 +47,7 @@ def _read(name: str, timeout: float) -> DeviceReading:
         source: Source = import_module(f"{__name__}.{name}")  # its fit is checked below
     except Exception as error:  # a vendor's package may fail in any way when it is imported; the reason is shown
         reason = f"{type(error).__name__}: {error}"
-        return DeviceReading(problem=f"The reader of {name.upper()} cannot be loaded ({reason}); reinstall its package.")
+        return DeviceReading(problem=f"{name.upper()} cannot be read ({reason}): reinstall its Python package.")
     return source.read(timeout)
 
 

@@ -61,7 +61,7 @@ def read(timeout: float = 2.0) -> DeviceReading:
     """
     global _call
     with _lock:
-        if _call is None or _call.reading is not None:
+        if _call is None or _call.reading is not None or not _call.thread.is_alive():
             _call = _Call()
             try:
                 _call.thread.start()

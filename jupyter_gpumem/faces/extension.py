@@ -17,7 +17,8 @@ from jupyter_gpumem.faces.settings import GPUMem
 if TYPE_CHECKING:
     from jupyter_gpumem.actions.watcher import Watcher
 
-_loaded: weakref.WeakKeyDictionary[Any, _Extension] = weakref.WeakKeyDictionary()
+_NAME = "jupyter_gpumem"
+"""Where the extension lies in ``shell.meta``, the place that IPython has for that; so it lives as long as the shell."""
 _WORD = "%%gpu"
 
 
@@ -94,13 +95,13 @@ class _Extension:
 
 def load(shell: session.Shell) -> None:
     """``%load_ext jupyter_gpumem``; loading twice is loading once."""
-    if shell not in _loaded:
-        extension = _loaded[shell] = _Extension(shell)
-        extension.register(shell)
+    if _NAME not in shell.meta:
+        shell.meta[_NAME] = _Extension(shell)
+        shell.meta[_NAME].register(shell)
 
 
 def unload(shell: session.Shell) -> None:
     """``%unload_ext jupyter_gpumem``: nothing of ours stays in the shell or in a framework."""
-    extension = _loaded.pop(shell, None)
+    extension = shell.meta.pop(_NAME, None)
     if extension is not None:
         extension.unregister(shell)

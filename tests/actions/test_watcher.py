@@ -74,6 +74,19 @@ def test_a_failing_cell_is_cleaned_too(watched, shell, capsys):
     assert "ZeroDivisionError" in capsys.readouterr().out
 
 
+def test_a_cell_that_failed_before_it_made_what_is_to_be_kept_is_cleaned(watched, shell, capsys):
+    (use,) = watched("%%gpufree --keep late\nearly = torch.zeros(1000)\n1 / 0\nlate = torch.zeros(3)")
+    assert "early" not in shell.user_ns
+    assert use.failed
+    capsys.readouterr()
+
+
+def test_a_name_for_the_shell_itself_holds_nothing(watched, shell):
+    shell.run_cell("mine = torch.zeros(1000)")
+    watched("%%gpufree\nip = get_ipython()\nspace = globals()")
+    assert {"ip", "space", "mine"} <= set(shell.user_ns)
+
+
 def test_frames_stay_for_the_debugger_when_asked(watched, shell, capsys):
     import sys
 

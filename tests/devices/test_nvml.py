@@ -14,6 +14,22 @@ from jupyter_gpumem.devices import nvml, nvml_processes
 A100 = 'gpu 0 name="NVIDIA A100" uuid=GPU-a total=80G reserved=600M used=2G util=35 temp=41 power=72000\n'
 
 
+B = "gpu 1 name=B uuid=GPU-b total=16G used=3G\n"
+HOST = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+@pytest.fixture(autouse=True)
+def large_host(monkeypatch):
+    """No GPU of these tests is by chance as large as the memory of the machine that runs them."""
+    monkeypatch.setattr(nvml, "_host_total", lambda: 1 << 40)
+
+
+@pytest.fixture
+def container(monkeypatch):
+    """This process sees a pid namespace of its own."""
+    monkeypatch.setattr(nvml_processes, "in_first_pid_namespace", lambda: False)
+
+
 def gpu(machine, text=A100):
     machine.put(text)
     reading = nvml.read()
@@ -84,17 +100,34 @@ def test_library_that_appears_later_is_found(nvml_machine):
     assert gpu(nvml_machine).name == "NVIDIA A100"
 
 
+def test_the_hosts_memory_is_what_the_system_says(monkeypatch):
+    monkeypatch.undo()
+    assert nvml._host_total() == HOST
+
+
 def test_unified_memory_without_figures(nvml_machine):
     device = gpu(nvml_machine, "gpu 0 total=NA\nproc 0 pid=1 used=3G\n")
-    assert device.total == os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    assert (device.used, device.free) == (3 << 30, None)
-    assert any("Unified" in note for note in device.notes)
+    assert (device.total, device.used, device.free) == (1 << 40, 3 << 30, None)
+    assert any("Unified" in note and "sum over its processes" in note for note in device.notes)
 
 
-def test_a_gpu_that_claims_the_hosts_memory_is_unified(nvml_machine):
-    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    assert any("Unified" in note for note in gpu(nvml_machine, f"gpu 0 total={total}\n").notes)
-    assert not any("Unified" in note for note in gpu(nvml_machine, f"gpu 0 total={total * 4}\n").notes)
+def test_unified_memory_whose_processes_are_hidden_is_not_called_empty(nvml_machine, container):
+    device = gpu(nvml_machine, "gpu 0 total=NA\n")
+    assert (device.processes, device.used) == ((), None)
+
+
+@pytest.mark.parametrize(("per_cent", "unified"), [(89, False), (91, True), (100, True), (103, False), (400, False)])
+def test_a_gpu_that_claims_the_hosts_memory_is_unified(nvml_machine, per_cent, unified):
+    total = (1 << 40) * per_cent // 100
+    device = gpu(nvml_machine, f"gpu 0 total={total} used=500G\nproc 0 pid=1 used=3G\n")
+    assert any("Unified" in note for note in device.notes) is unified
+    assert device.used == (3 << 30 if unified else 500 << 30), "what the host uses is not shown as the GPU's"
+
+
+def test_a_gpu_with_a_reserve_of_its_own_keeps_its_figures(nvml_machine):
+    device = gpu(nvml_machine, f"gpu 0 total={1 << 40} reserved=600M used=500G\n")
+    assert device.used == 500 << 30
+    assert any("As large as the host's memory" in note for note in device.notes)
 
 
 def test_jetson_says_its_name_and_nothing_else(nvml_machine):
@@ -119,7 +152,8 @@ def test_mig_instances_are_devices_of_their_own(nvml_machine):
         "proc 0 pid=1 used=1G gi=7 ci=0\n"
     )
     parent, first, second = nvml.read().devices
-    assert parent.utilization is None, "never 0% where it is not supported"
+    assert [d.utilization for d in (parent, first, second)] == [None] * 3, "never 0% where it is not supported"
+    assert not [name for name, _ in nvml_machine.calls() if "Utilization" in name], "not even asked"
     assert [(d.uuid, d.kind, d.parent) for d in (first, second)] == [("MIG-x", "mig", "GPU-p"), ("MIG-y", "mig", "GPU-p")]
     assert (first.used, first.total) == (1 << 30, 10 << 30)
     assert [len(d.processes) for d in (first, second)] == [1, 0]
@@ -151,6 +185,68 @@ def test_a_lost_gpu_takes_down_its_own_row_only(nvml_machine):
     assert second.used == 3 << 30
 
 
+@pytest.mark.parametrize("function", ["nvmlDeviceGetName", "nvmlDeviceGetMemoryInfo*", "nvmlDeviceGet*Running*", "nvmlDeviceGetPowerUsage"])
+@pytest.mark.parametrize(("code", "words"), [("GPU_IS_LOST", "lost"), ("RESET_REQUIRED", "must be reset")])
+def test_a_gpu_that_goes_while_it_is_read_is_not_called_again(nvml_machine, function, code, words):
+    """A call with the handle of a lost GPU has crashed whole processes (nvitop#139)."""
+    nvml_machine.put(A100 + B + f"fault fn={function} dev=0 code={code}\n")
+    first, second = nvml.read().devices
+    assert (first.uuid, first.used, first.temperature) == ("GPU-a", None, None)
+    assert any(words in note for note in first.notes)
+    assert second.used == 3 << 30
+    rows = [line.split()[2:5] for line in nvml_machine.trace_path.read_text().splitlines()]
+    codes = [int(code) for _, device, code in rows if device == "0"]
+    assert codes[-1] != 0, "the refusal was the last call"
+    assert [code for code in codes if code not in (0, 3)] == codes[-1:]
+
+
+def test_a_fault_of_ours_takes_down_one_row_with_its_reason(nvml_machine, monkeypatch):
+    import pynvml
+
+    nvml_machine.put(A100 + B)
+    real, calls = pynvml.nvmlDeviceGetName, []
+
+    def name(handle):
+        calls.append(handle)
+        if len(calls) == 1:
+            raise UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte")
+        return real(handle)
+
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetName", name)
+    first, second = nvml.read().devices
+    assert "UnicodeDecodeError" in first.notes[0]
+    assert second.used == 3 << 30
+
+
+def test_a_fault_at_the_start_is_not_called_a_hang(nvml_machine, monkeypatch):
+    import pynvml
+
+    def broken():
+        raise RuntimeError("half a library")
+
+    monkeypatch.setattr(pynvml, "nvmlInit", broken)
+    assert "half a library" in nvml.read().problem
+
+
+def test_a_count_that_fails_is_not_called_zero(nvml_machine):
+    nvml_machine.put(A100 + "fault fn=nvmlDeviceGetCount* code=UNKNOWN\n")
+    reading = nvml.read()
+    assert reading.devices == ()
+    assert "restart it" in reading.problem
+
+
+def test_no_library_of_stubs_is_loaded(compiler, tmp_path):
+    import fakenvml
+
+    (tmp_path / "stubs").mkdir()
+    (tmp_path / "stubs" / "libnvidia-ml.so").symlink_to(fakenvml.build())
+    code = "from jupyter_gpumem.devices import nvml; print(nvml.read().problem)"
+    env = {**os.environ, "CUDA_HOME": str(tmp_path), "LD_LIBRARY_PATH": str(tmp_path / "stubs")}
+    root = Path(__file__).parents[2]
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=root, env=env)
+    assert "libnvidia-ml.so.1" in done.stdout or Path("/dev/nvidiactl").exists()
+
+
 def test_numbers_that_shift_when_a_gpu_goes(nvml_machine):
     nvml_machine.put("gpu 1 uuid=GPU-b total=16G\n")
     assert [d.uuid for d in nvml.read().devices] == ["GPU-b"]
@@ -179,24 +275,31 @@ def test_garbled_list_of_early_535_drivers(nvml_machine):
     assert any("unreadable" in note for note in device.notes)
 
 
-def test_host_pids_in_a_container_are_nobody_here(nvml_machine, monkeypatch):
-    monkeypatch.setattr(nvml_processes, "in_first_pid_namespace", lambda: False)
+def test_garbled_list_as_such_a_driver_writes_it(nvml_machine):
+    text = "system driver=535.54.03 procv3=32\n" + A100
+    device = gpu(nvml_machine, text + "".join(f"proc 0 pid={pid} used=200M\n" for pid in range(11, 71)))
+    assert {p.pid for p in device.processes} <= set(range(11, 71))
+    assert any("unreadable" in note for note in device.notes)
+
+
+def test_host_pids_in_a_container_are_nobody_here(nvml_machine, container):
     device = gpu(nvml_machine, "system driver=525.60.13\n" + A100 + f"proc 0 pid={os.getpid()} used=1G\n")
     assert not device.processes[0].own
     assert any("container" in note for note in device.notes)
 
 
-def test_own_memory_in_a_container_is_unknown_rather_than_zero(nvml_machine, monkeypatch):
-    monkeypatch.setattr(nvml_processes, "in_first_pid_namespace", lambda: False)
+def test_own_memory_in_a_container_is_unknown_rather_than_zero(nvml_machine, container):
     device = gpu(nvml_machine, "system driver=550.54.15\n" + A100 + f"proc 0 pid={os.getpid()} used=0\n")
     assert device.processes[0].own
     assert device.processes[0].used is None
+    assert any("565.57" in note for note in device.notes)
 
 
-def test_container_that_sees_no_process_still_shows_what_is_used(nvml_machine):
+def test_container_that_sees_no_process_still_shows_what_is_used(nvml_machine, container):
     device = gpu(nvml_machine)
     assert device.processes == ()
     assert device.used == 2 << 30
+    assert any("cannot be seen from here" in note for note in device.notes)
 
 
 def test_a_call_that_hangs_hangs_nobody(nvml_machine):
@@ -210,6 +313,30 @@ def test_a_call_that_hangs_hangs_nobody(nvml_machine):
     started[0].join()
     nvml_machine.put(A100)
     assert nvml.read().devices
+
+
+def test_callers_in_several_threads_share_a_reading(nvml_machine):
+    """A sampler and a magic may ask at once: the driver is slow, not stuck."""
+    nvml_machine.put(A100 + "delay fn=nvmlInit* ms=300\n")
+    readings = []
+    callers = [threading.Thread(target=lambda: readings.append(nvml.read(30))) for _ in range(4)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    assert [reading.problem for reading in readings] == [None] * 4
+    assert sum(name.startswith("nvmlInit") for name, _ in nvml_machine.calls()) < 4
+
+
+def test_no_thread_to_be_had_is_a_sentence(nvml_machine, monkeypatch):
+    def refuse(thread):
+        raise RuntimeError("can't start new thread")
+
+    nvml_machine.put(A100)
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    assert "can't start new thread" in nvml.read().problem
+    monkeypatch.undo()
+    assert "not answering" not in (nvml.read().problem or "")
 
 
 def test_the_users_own_nvml_stays_open(nvml_machine):
@@ -236,4 +363,23 @@ def test_a_fork_reads_for_itself(nvml_machine):
     pid = os.fork()
     if pid == 0:
         os._exit(0 if nvml.read().devices else 1)
+    assert os.waitpid(pid, 0)[1] == 0
+
+
+def test_a_fork_does_not_inherit_a_hang(nvml_machine):
+    nvml_machine.put(A100 + "delay fn=nvmlInit* ms=1500\n")
+    assert nvml.read(timeout=0.05).problem
+    nvml_machine.put(A100)
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0 if nvml.read().devices else 1)
+    assert os.waitpid(pid, 0)[1] == 0
+
+
+def test_a_fork_does_not_inherit_a_held_lock(nvml_machine):
+    nvml_machine.put(A100)
+    with nvml._lock:
+        pid = os.fork()
+        if pid == 0:
+            os._exit(0 if nvml.read().devices else 1)
     assert os.waitpid(pid, 0)[1] == 0

@@ -1,6 +1,9 @@
 """CUDA_VISIBLE_DEVICES: the oracle is torch's own parser, which its authors checked against the driver."""
 from __future__ import annotations
 
+import itertools
+import random
+
 import pytest
 
 from jupyter_gpumem.devices.visibility import visible_uuids
@@ -33,6 +36,8 @@ OTHER = Device("MIG-5a11", "mig", 1, "1g.10gb", parent=UUIDS[3])
         ("GPU-e", []),
         ("GPU-9e,GPU-7,GPU-e", [1, 3]),
         ("GPU-9e,GPU-9e55", []),
+        ("GPU-9e,GPU-e,GPU-e", []),
+        ("GPU-9e,1,1", [1]),
         ("GPU-9e,1", [1]),
         ("GPU-none", []),
     ],
@@ -52,6 +57,30 @@ def test_unset_beside_mig_only_cuda_can_tell():
 @pytest.mark.parametrize("value", ["MIG-4f02", "MIG-4f02,MIG-5a11", "MIG-4"])
 def test_cuda_uses_the_first_instance_only(value):
     assert visible_uuids([*GPUS, MIG, OTHER], {"CUDA_VISIBLE_DEVICES": value}) == ("MIG-4f02",)
+
+
+@pytest.mark.parametrize("value", ["3", "0,3", "GPU-77"])
+def test_who_names_a_gpu_in_mig_mode_gets_an_instance_that_only_cuda_can_tell(value):
+    assert visible_uuids([*GPUS, MIG], {"CUDA_VISIBLE_DEVICES": value}) is None
+
+
+def test_other_gpus_beside_one_in_mig_mode_are_known():
+    assert visible_uuids([*GPUS, MIG], {"CUDA_VISIBLE_DEVICES": "1,0"}) == (UUIDS[1], UUIDS[0])
+
+
+def test_torch_reads_it_the_same_way(monkeypatch):
+    """4,000 lists of the words that people and tools write, against torch's parser; the seed is fixed."""
+    cuda = pytest.importorskip("torch.cuda")
+    words = ["0", "1", "2", "3", "7", "-1", " 1", "0x", "a", "", "GPU-9e", "GPU-e", "GPU-9e55", "GPU-", "gpu-9e", "+1", "1.5", "GPU-zz"]
+    chance = random.Random(1)
+    for _ in range(4000):
+        value = ",".join(chance.choice(words) for _ in range(chance.randint(1, 4)))
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", value)
+        parsed = cuda._parse_visible_devices()
+        if parsed and isinstance(parsed[0], str):
+            parsed = cuda._transform_uuid_to_ordinals(parsed, UUIDS)
+        known = itertools.takewhile(lambda ordinal: ordinal < len(UUIDS), parsed)
+        assert visible_uuids(GPUS) == tuple(UUIDS[ordinal] for ordinal in known), value
 
 
 def test_old_form_of_an_instance_only_cuda_can_resolve():
