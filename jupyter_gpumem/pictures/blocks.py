@@ -4,25 +4,12 @@ So the console and the notebook say the same, and a renderer knows nothing of me
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import functools
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from jupyter_gpumem.model import (
-    Allocator,
-    Cause,
-    CellUse,
-    Device,
-    Holding,
-    NameUse,
-    Notice,
-    ObjectUse,
-    Plan,
-    Report,
-    Snapshot,
-    Step,
-    Why,
-)
+from jupyter_gpumem import model
+from jupyter_gpumem.model import Allocator, Cause, Device, Holding, NameUse, Plan, Snapshot, Step
 from jupyter_gpumem.units import shown, signed
 
 MOST_ROWS = 12
@@ -42,7 +29,8 @@ class Segment:
 
     kind: str
     label: str
-    nbytes: int
+    nbytes: int | None
+    """None: said in the legend, not drawn."""
 
 
 @dataclass(frozen=True)
@@ -77,29 +65,25 @@ class Line:
 Block = Heading | Bar | Table | Line
 
 
+@functools.singledispatch
 def blocks(record: object) -> list[Block]:
     """The blocks of a record. Raises TypeError for anything else."""
-    for kind, make in _MAKERS:
-        if type(record) is kind:
-            return make(record)
     raise TypeError(f"there is no picture of a {type(record).__name__}")
 
 
-# ---------------------------------------------------------------- devices
 def device_blocks(device: Device, allocators: Sequence[Allocator]) -> list[Block]:
     """A device: name and sums, the bar, the figures one by one."""
     mine = [a for a in allocators if device.alias is not None and a.device == device.alias]
-    indent = "MIG " if device.kind == "mig" else ""
-    alias = f"{device.alias}  " if device.alias else ""
+    name = f"MIG instance {device.index}  {device.name}" if device.kind == "mig" else device.name
     used = f"{shown(device.used)} of {shown(device.total)} used"
-    found: list[Block] = [Heading(f"{alias}{indent}{device.name}", used)]
-    segments = _segments(device, mine)
-    if device.total and segments:
-        found.append(Bar(device.alias or device.name, device.total, segments))
+    found: list[Block] = [Heading(f"{device.alias}  {name}" if device.alias else name, used)]
+    if device.total and device.used is not None:
+        found.append(Bar(device.alias or device.name, device.total, _segments(device, mine)))
+    found += [_allocator(allocator) for allocator in mine]
+    found += _processes(device)
     if device.kind != "host":
         found.append(Line(_figures(device)))
-    found += [Line(note) for note in device.notes]
-    return found
+    return [*found, *(Line(note) for note in device.notes)]
 
 
 def _figures(device: Device) -> str:
@@ -110,50 +94,66 @@ def _figures(device: Device) -> str:
 
 
 def _segments(device: Device, mine: Sequence[Allocator]) -> tuple[Segment, ...]:
-    """This process, others, what nobody answers for, the driver's reserve, and what is free."""
-    allocated = sum(a.allocated for a in mine)
-    cached = sum(a.cached or 0 for a in mine)
-    own = [p.used for p in device.processes or () if p.own and p.used is not None]
-    others = [p.used for p in device.processes or () if not p.own and p.used is not None]
-    rest = max(0, sum(own) - allocated - cached) if own else 0
-    claimed = allocated + cached + rest + sum(others)
-    unattributed = max(0, device.used - claimed) if device.used is not None else 0
-    host = device.kind == "host"
-    parts = [
+    """This process, others, what nobody answers for, the driver's reserve, and what is free. Zeros are left out."""
+    host, used = device.kind == "host", device.used
+    allocated, cached = sum(a.allocated for a in mine), sum(a.cached or 0 for a in mine)
+    own = [p.used for p in device.processes or () if p.own]
+    others = [p.used for p in device.processes or () if not p.own]
+    taken = allocated + cached
+    unsaid = None in own or (taken > 0 and not own)  # in a container we may be listed under another id, or not at all
+    context = None if unsaid else max(0, sum(u or 0 for u in own) - taken)
+    taken += context or 0
+    theirs = None if device.processes is None or (others and set(others) == {None}) else sum(u or 0 for u in others)
+    if theirs is not None and used is not None:
+        theirs = min(theirs, max(0, used - taken))  # then we may be among them: nothing is counted twice
+    nobody = None if used is None else max(0, used - taken - (theirs or 0))
+    if host:  # nobody lists the others
+        theirs, nobody = nobody, 0
+    parts = (
         Segment("allocated", "tensors" if host else "allocated", allocated),
         Segment("cached", "cached", cached),
-        Segment("context", "rest of this process" if host else "context and libraries", rest),
-        Segment("others", "other processes", sum(others) + (unattributed if host else 0)),
-        Segment("unattributed", "unattributed", 0 if host else unattributed),
-        Segment("reserved", "driver", device.reserved or 0),
-        Segment("free", "free", device.free or 0),
-    ]
-    return tuple(part for part in parts if part.nbytes)
+        Segment("context", "rest of this process" if host else "context and libraries", context),
+        Segment("others", "other processes", theirs),
+        Segment("unattributed", "unattributed", nobody),
+        Segment("reserved", "driver", 0 if host else device.reserved),
+        Segment("free", "free", device.free),
+    )
+    return tuple(part for part in parts if part.nbytes != 0)
 
 
-def _allocator_lines(snapshot: Snapshot) -> list[Block]:
-    """Allocators of devices that no driver has described."""
-    known = {device.alias for device in snapshot.devices}
-    return [
-        Line(f"{a.device}: allocated {shown(a.allocated)}, cached {shown(a.cached)}, peak {shown(a.peak)}")
-        for a in snapshot.allocators
-        if a.device not in known
-    ]
+def _processes(device: Device) -> list[Block]:
+    """Who else is there, by process id; a host does not list them."""
+    others = [p for p in device.processes or () if not p.own]
+    words = [f"pid {p.pid} {shown(p.used)}{'' if p.kind == 'compute' else f' ({p.kind})'}" for p in others[:4]]
+    more = f" and {len(others) - 4} more" if len(others) > 4 else ""
+    return [Line(f"other processes: {', '.join(words)}{more}")] if others else []
 
 
-# ---------------------------------------------------------------- snapshot
+def _allocator(a: Allocator) -> Line:
+    return Line(f"{a.framework}: allocated {shown(a.allocated)}, cached {shown(a.cached)}, peak {shown(a.peak)}")
+
+
+def _ordered(devices: Sequence[Device]) -> list[Device]:
+    """Each GPU, then its instances."""
+    place = {device.uuid: index for index, device in enumerate(devices)}
+    return sorted(devices, key=lambda d: (place.get(d.parent or d.uuid, place[d.uuid]), d.parent is not None))
+
+
+@blocks.register
 def _snapshot(snapshot: Snapshot) -> list[Block]:
     found: list[Block] = []
-    watched_host = "cpu" in snapshot.watched
-    accelerators = [device for device in snapshot.devices if device.kind != "host"]
-    for device in snapshot.devices:
-        if device.kind != "host" or watched_host or not accelerators:
-            found += device_blocks(device, snapshot.allocators)
-    found += _allocator_lines(snapshot)
+    visible = [d for d in _ordered(snapshot.devices) if d.kind != "host"]
+    visible += [d for d in snapshot.devices if d.kind == "host"]
+    for device in visible:
+        found += device_blocks(device, snapshot.allocators)
+    known = {device.alias for device in visible}
+    unknown = {a.device: [b for b in snapshot.allocators if b.device == a.device] for a in snapshot.allocators}
+    for name, mine in unknown.items():
+        found += [] if name in known else [Heading(name, "memory of the device N/A"), *map(_allocator, mine)]
     found += [Line(note, warn=snapshot.partial) for note in snapshot.notes]
-    found += _names(snapshot)
-    found += _elsewhere(snapshot)
-    return [*found, *dangling(snapshot)]
+    if not found:
+        found.append(Line("no device could be read"))
+    return [*found, *_names(snapshot), *_elsewhere(snapshot), *dangling(snapshot)]
 
 
 def _names(snapshot: Snapshot) -> list[Block]:
@@ -173,21 +173,23 @@ def _names(snapshot: Snapshot) -> list[Block]:
 
 
 def _what(parts: Sequence[Holding]) -> str:
-    """For one tensor its type, shape and dtype; a view says of how much it is a part."""
+    """For one tensor its type, shape and dtype, and where it is under the name."""
+    largest = max(parts, key=lambda part: part.nbytes)
     if len(parts) > 1:
-        largest = max(parts, key=lambda part: part.nbytes)
         return f"{_count(len(parts), 'storage')}; largest {largest.holder.path}"
-    return _tensor_text(parts[0])
+    where = "" if largest.holder.path == largest.holder.name else f"; {largest.holder.path}"
+    return _tensor_text(largest) + where
 
 
 def _tensor_text(holding: Holding) -> str:
+    """A view says of how much it is a part."""
     if not holding.tensors:
-        return ""
-    tensor = holding.tensors[0]
+        return "storage without a tensor"
+    tensor = max(holding.tensors, key=lambda tensor: tensor.nbytes)
     text = f"{tensor.kind} {_shape(tensor.shape)} {tensor.dtype}"
     if tensor.nbytes < holding.nbytes:
         text += f" ({shown(tensor.nbytes)} view of a {shown(holding.nbytes)} storage)"
-    return text
+    return text + (f", {_count(holding.unseen, 'reference')} unseen" if holding.unseen else "")
 
 
 def _shape(shape: Sequence[int]) -> str:
@@ -212,74 +214,66 @@ def dangling(snapshot: Snapshot) -> list[Block]:
         group = [h for h in held if h.holder.cause is cause]
         if group:
             words, code = _CURES[cause]
-            found.append(Line(f"{words}: {shown(_sum(group))}", code))
-            found.append(_holding_table(group))
+            if cause is Cause.UNKNOWN and snapshot.partial:
+                words = "not explained: the search ran out of time"
+            found += [Line(f"{words}: {shown(_sum(group))}", code), _holding_table(group, most=6)]
     return found
 
 
 _CURES = {
-    Cause.RUNNING: ("held by running code, until it ends", ""),
+    Cause.NAME: ("a name of yours", ""),
+    Cause.MODULE: ("a module", ""),
+    Cause.REGISTRY: ("a registry", ""),
+    Cause.RUNNING: ("held by running code; stop it", ""),
     Cause.LAST_ERROR: ("the last error", "%gpufree"),
     Cause.OUTPUT: ("the output history", "%gpufree"),
     Cause.HIDDEN: ("namespaces of scripts that were run", "%gpufree"),
     Cause.FRAME: ("frames that are over", "%gpufree"),
     Cause.CYCLE: ("dead cycles", "%gpufree"),
     Cause.CACHE: ("caches", "%gpufree"),
-    Cause.GRAPH: ("cycles through C++, which no collector can free", ""),
+    Cause.GRAPH: ("C++ cycle: cannot be collected; a restart gives it back", ""),
     Cause.UNKNOWN: ("held by something that Python cannot see", ""),
 }
+"""Each cause in words, and the line that frees what it keeps; none for what a clean-up must not or cannot touch."""
 
 
-def _holding_table(held: Sequence[Holding]) -> Table:
-    rows = [(h.holder.path, _tensor_text(h) + _unseen(h), shown(h.nbytes)) for h in held]
-    return _table(("held by", "what", "size"), rows, {2}, [h.nbytes for h in held])
+def _holding_table(held: Sequence[Holding], most: int = MOST_ROWS) -> Table:
+    rows = [(h.holder.path, _tensor_text(h), shown(h.nbytes)) for h in held]
+    return _table(("held by", "what", "size"), rows, {2}, [h.nbytes for h in held], most)
 
 
-def _unseen(holding: Holding) -> str:
-    return f", {_count(holding.unseen, 'reference')} unseen" if holding.unseen else ""
+_FORGET = dict.fromkeys((Step.LAST_ERROR, Step.OUTPUT, Step.HIDDEN), "forget")
+_CLEAR = {Step.COLLECT: "collect", Step.CACHE: "clear", Step.EMPTY: "empty cache of"}
+_VERBS = {Step.NAME: "delete name", Step.MOVE: "move to host", **_FORGET, **_CLEAR}
 
 
-# ---------------------------------------------------------------- clean-ups
-_VERBS = {
-    Step.NAME: "delete name",
-    Step.MOVE: "move to host",
-    Step.LAST_ERROR: "forget",
-    Step.OUTPUT: "forget",
-    Step.HIDDEN: "forget",
-    Step.COLLECT: "collect",
-    Step.CACHE: "clear",
-    Step.EMPTY: "empty cache of",
-}
-
-
+@blocks.register
 def _plan(plan: Plan) -> list[Block]:
     found: list[Block] = [Heading("Plan (nothing was done)", f"would free {shown(plan.promised)}")]
-    found += _actions(plan)
-    return [*found, *_held(plan.held, "Would stay")]
+    return [*found, *_actions(plan, plan.actions), *_held(plan.held, "Would stay")]
 
 
-def _actions(plan: Plan) -> list[Block]:
-    shown_actions = [a for a in plan.actions if a.step is not Step.COLLECT or a.nbytes != 0]
-    rows = [(f"{_VERBS[a.step]} {a.target}", _amount(a.nbytes), a.note) for a in shown_actions]
-    found: list[Block] = [_table(("action", "gives back", "note"), rows, {1}, None)] if rows else []
-    if not rows:
-        found.append(Line("nothing to do"))
-    return [*found, *(Line(note, warn=True) for note in plan.notes)]
+def _actions(plan: Plan, done: Sequence[model.Action]) -> list[Block]:
+    """The actions with the bytes that each promises. Collecting is left out where it would give nothing."""
+    rows = []
+    for a in plan.actions:
+        if a.step is not Step.COLLECT or a.nbytes != 0 or a not in done:
+            note = "; ".join(word for word in ("" if a in done else "NOT DONE", a.note) if word)
+            rows.append((f"{_VERBS[a.step]} {a.target}", "unknown" if a.nbytes is None else shown(a.nbytes), note))
+    found: list[Block] = [_table(("action", "gives back", "note"), rows, {1}, None, 30)] if rows else []
+    return [*(found or [Line("nothing to do")]), *(Line(note, warn=True) for note in plan.notes)]
 
 
-def _amount(nbytes: int | None) -> str:
-    return "unknown" if nbytes is None else shown(nbytes)
-
-
-def _report(report: Report) -> list[Block]:
-    returned = sum((a.reserved or 0) for a in report.before) - sum((a.reserved or 0) for a in report.after)
-    figure = shown(report.freed)
-    if any(a.reserved is not None for a in report.after):
-        figure += f", {shown(max(0, returned))} back to the driver"
-    found: list[Block] = [Heading("Freed", figure), *_actions(report.plan)]
+@blocks.register
+def _report(report: model.Report) -> list[Block]:
+    pools = [(old.reserved, new.reserved) for old, new in _pairs(report.before, report.after) if old and new]
+    returned = [old - new for old, new in pools if old is not None and new is not None]
+    figure = f"{shown(report.freed)} of {shown(report.plan.promised)} planned"
+    if returned:
+        figure += f", {shown(max(0, sum(returned)))} back to the driver"
+    found: list[Block] = [Heading("Freed", figure), *_actions(report.plan, report.done)]
     short = report.plan.promised - report.freed
-    if short > 0:
-        found.append(Line(f"{shown(short)} less than planned", warn=True))
+    found += [Line(f"{shown(short)} less than planned", warn=True)] if short > 0 else []
     found += _held(report.left, "Still held")
     return [*found, *(Line(f"jupyter_gpumem: {fault}", warn=True) for fault in report.faults)]
 
@@ -288,56 +282,69 @@ def _held(held: Sequence[Holding], title: str) -> list[Block]:
     return [Heading(title, shown(_sum(held))), _holding_table(held)] if held else []
 
 
-# ---------------------------------------------------------------- cells and objects
-def _cell(use: CellUse) -> list[Block]:
+@blocks.register
+def _cell(use: model.CellUse) -> list[Block]:
     if use.brief:
-        return [Line(brief(use))]
-    failed = " (failed)" if use.failed else ""
-    found: list[Block] = [Heading(f"{use.title}{failed}", "; ".join(_changes(use)) or "no device in use")]
-    if use.made and use.report is None and use.plan is None:
-        rows = [(u.name, _use_text(u), shown(u.nbytes)) for u in use.made]
-        found.append(_table(("new or rebound", "what", "size"), rows, {2}, [u.nbytes for u in use.made]))
-    if use.plan is not None:
-        found += _plan(use.plan)
+        return [Line(brief(use), warn=use.failed)]
+    changes = _changes(use)
+    figure = changes[0] if len(changes) == 1 else "" if changes else "no device in use"
+    found: list[Block] = [Heading(use.title + (" (failed)" if use.failed else ""), figure)]
+    found += [Line(change) for change in changes] if len(changes) > 1 else []
+    plan = use.report.plan if use.report is not None else use.plan
+    told = {a.target for a in plan.actions if a.step in (Step.NAME, Step.MOVE)} if plan is not None else set()
+    made = [u for u in use.made if u.name not in told]
+    if made:
+        found.append(_uses("new or rebound", made, MOST_ROWS))
+    found += _plan(use.plan) if use.plan is not None else []
     if use.report is not None:
-        found += _report(use.report)
         left = [f"{a.device} {shown(a.allocated)}" for a in use.report.after if a.allocated]
-        found += [Line(f"now allocated: {', '.join(left)}")] if left else []
+        found += [*_report(use.report), *([Line(f"now allocated: {', '.join(left)}")] if left else [])]
     return [*found, *(Line(note) for note in use.notes)]
 
 
-def brief(use: CellUse) -> str:
+def brief(use: model.CellUse) -> str:
     """A cell in one line."""
-    text = f"gpumem {use.title}: " + ("; ".join(_changes(use)) or "no device in use")
+    text = f"gpumem {use.title}{' (failed)' if use.failed else ''}: " + ("; ".join(_changes(use)) or "no device in use")
     if use.made:
         text += ", new: " + ", ".join(f"{u.name} {shown(u.nbytes)}" for u in use.made[:4])
         text += f" and {len(use.made) - 4} more" if len(use.made) > 4 else ""
     return text
 
 
-def _changes(use: CellUse) -> list[str]:
-    """``cuda:0 1.2 GiB → 1.5 GiB (+300.0 MiB), peak 2.1 GiB`` for each device with anything to say."""
-    before = {a.device: a.allocated for a in use.before}
+def _pairs(before: Iterable[Allocator], after: Iterable[Allocator]) -> list[tuple[Allocator | None, Allocator | None]]:
+    """The allocators before and after, matched: two frameworks may share a device."""
+    old, new = ({(a.framework, a.device): a for a in side} for side in (before, after))
+    return [(old.get(key), new.get(key)) for key in {**new, **old}]
+
+
+def _changes(use: model.CellUse) -> list[str]:
+    """``cuda:0 1.2 GiB → 1.5 GiB (+300.0 MiB), peak 2.1 GiB`` for each allocator with anything to say."""
     found = []
-    for after in use.after:
-        start = before.get(after.device, 0)
-        if not (start or after.allocated or after.peak) and len(use.after) > 1:
+    pairs = _pairs(use.before, use.after)
+    shared = len({a.device for pair in pairs for a in pair if a}) < len(pairs)
+    for old, new in pairs:
+        one = new or old
+        start = old.allocated if old else 0  # an allocator that was not there had given out nothing
+        if one is None or (new and not (start or new.allocated or new.peak) and len(pairs) > 1):
             continue
-        change = after.allocated - start
-        text = f"{after.device} {shown(start)} → {shown(after.allocated)}"
-        text += f" ({signed(change)})" if change else " (unchanged)"
-        found.append(text + (f", peak {shown(after.peak)}" if after.peak is not None else ""))
+        text = f"{one.framework} {one.device}" if shared else one.device
+        text += f" {shown(start)} → {shown(new.allocated if new else None)}"
+        if new is not None:
+            text += f" ({signed(new.allocated - start)})" if new.allocated != start else " (unchanged)"
+            text += f", peak {shown(new.peak)}" if new.peak is not None else ""
+        found.append(text)
     return found
 
 
-def _object(use: ObjectUse) -> list[Block]:
-    rows = [(part.name, _use_text(part), shown(part.nbytes)) for part in use.parts]
-    found: list[Block] = [Heading(f"{use.name}  {use.kind}", shown(use.nbytes))]
-    if rows:
-        found.append(_table(("part", "what", "size"), rows, {2}, [part.nbytes for part in use.parts], most=30))
-    else:
-        found.append(Line("it holds no memory of an imported framework"))
-    return found
+@blocks.register
+def _object(use: model.ObjectUse) -> list[Block]:
+    parts = _uses("part", use.parts, 30) if use.parts else Line("it holds no memory of an imported framework")
+    return [Heading(f"{use.name}  {use.kind}", shown(use.nbytes)), parts]
+
+
+def _uses(title: str, uses: Sequence[NameUse], most: int) -> Table:
+    rows = [(use.name, _use_text(use), shown(use.nbytes)) for use in uses]
+    return _table((title, "what", "size"), rows, {2}, [use.nbytes for use in uses], most)
 
 
 def _use_text(use: NameUse) -> str:
@@ -346,17 +353,19 @@ def _use_text(use: NameUse) -> str:
     return f"{use.kind}, {_count(use.storages, 'storage')}"
 
 
-def _why(why: Why) -> list[Block]:
+@blocks.register
+def _why(why: model.Why) -> list[Block]:
     found: list[Block] = [Heading(f"Why {why.name or 'this'} is alive", shown(why.nbytes))]
-    found += [Line(holder.path) for holder in why.holders] or [Line("no holder found")]
+    rows = [(holder.path, _CURES[holder.cause][0]) for holder in why.holders]
+    found.append(_table(("held by", "which is"), rows, (), None, 30) if rows else Line("no holder found"))
     return [*found, *(Line(note) for note in why.notes)]
 
 
-def _notice(notice: Notice) -> list[Block]:
+@blocks.register
+def _notice(notice: model.Notice) -> list[Block]:
     return [Line(notice.text, warn=notice.fault)]
 
 
-# ---------------------------------------------------------------- small things
 def _table(
     columns: Sequence[str],
     rows: Sequence[tuple[str, ...]],
@@ -377,7 +386,8 @@ def _sum(holdings: Iterable[Holding]) -> int:
 
 
 def _share(part: int, whole: int) -> str:
-    return f"{100 * part / whole:.0f}%" if whole else ""
+    """Per cent; a part that is there is never said to be none of it."""
+    return "" if not whole else "<1%" if 0 < part * 200 < whole else f"{100 * part / whole:.0f}%"
 
 
 def _count(number: int, word: str) -> str:
@@ -385,15 +395,4 @@ def _count(number: int, word: str) -> str:
 
 
 def _watched(watched: Sequence[str]) -> str:
-    return "host memory (cpu)" if tuple(watched) == ("cpu",) else ", ".join(watched)
-
-
-_MAKERS: tuple[tuple[type, Callable[[Any], list[Block]]], ...] = (
-    (Snapshot, _snapshot),
-    (CellUse, _cell),
-    (Plan, _plan),
-    (Report, _report),
-    (ObjectUse, _object),
-    (Why, _why),
-    (Notice, _notice),
-)
+    return "host memory (cpu)" if tuple(watched) == ("cpu",) else ", ".join(watched) or "any device"

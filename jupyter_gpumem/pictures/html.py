@@ -10,25 +10,29 @@ from html import escape
 
 from jupyter_gpumem.model import Snapshot
 from jupyter_gpumem.pictures.blocks import Bar, Block, Heading, Line, Segment, Table, blocks, dangling
+from jupyter_gpumem.pictures.text import visible
 from jupyter_gpumem.units import shown
 
 _STYLE = """<style>
 .gpumem{--gm-fg:var(--jp-ui-font-color1,inherit);--gm-dim:var(--jp-ui-font-color2,inherit);
---gm-line:var(--jp-border-color2,rgba(128,128,128,.35));--gm-warn:var(--jp-warn-color0,#b8560f);
+--gm-line:var(--jp-border-color2,rgba(128,128,128,.35));--gm-warn:var(--jp-warn-color0,#d9730d);
 font-family:var(--jp-ui-font-family,system-ui,sans-serif);font-size:13px;line-height:1.45;color:var(--gm-fg);
 max-width:60em;margin:2px 0 6px}
-.gpumem h4{display:flex;flex-wrap:wrap;gap:0 1em;justify-content:space-between;margin:10px 0 2px;font-size:13px;
-font-weight:600;color:inherit}
-.gpumem h4 span{font-weight:400;color:var(--gm-dim)}
-.gpumem.gpumem p{margin:1px 0!important;color:var(--gm-dim)}
-.gpumem p.warn{color:var(--gm-warn)}
+.gpumem.gpumem h4{display:flex;flex-wrap:wrap;gap:0 1em;justify-content:space-between;margin:12px 0 2px;padding:0;
+font:600 13px/1.45 var(--jp-ui-font-family,system-ui,sans-serif);color:inherit;white-space:pre-wrap}
+.gpumem.gpumem h4:first-child{margin-top:0}
+.gpumem h4 span{font-weight:400;font-variant-numeric:tabular-nums}
+.gpumem.gpumem p{margin:1px 0!important;color:var(--gm-dim);overflow-wrap:anywhere}
+.gpumem.gpumem p:has(+table){color:var(--gm-fg);margin-top:6px!important}
+.gpumem.gpumem p.warn{color:var(--gm-fg);border-left:3px solid var(--gm-warn);padding-left:7px}
 .gpumem code{font-family:var(--jp-code-font-family,monospace);font-size:12px;background:none;color:inherit}
 .gpumem p code{border:1px solid var(--gm-line);border-radius:3px;padding:0 4px;margin-left:.6em;color:var(--gm-fg)}
 .gpumem .bar{display:flex;height:12px;border:1px solid var(--gm-line);border-radius:3px;overflow:hidden;margin:3px 0}
 .gpumem .bar i{display:block;min-width:1px}
+.gpumem i{-webkit-print-color-adjust:exact;print-color-adjust:exact}
 .gpumem.gpumem ul{list-style:none;display:flex;flex-wrap:wrap;gap:0 1.2em;
 margin:0 0 2px!important;padding:0!important;color:var(--gm-dim)}
-.gpumem li{margin:0;white-space:nowrap}
+.gpumem.gpumem li{margin:0;white-space:nowrap;font-variant-numeric:tabular-nums}
 .gpumem li i{display:inline-block;width:9px;height:9px;border-radius:2px;margin-right:5px;
 border:1px solid var(--gm-line)}
 .gpumem table{border-collapse:collapse;width:100%!important;margin:2px 0 4px!important;border:0;font-size:12.5px;
@@ -37,14 +41,21 @@ table-layout:auto}
 .gpumem.gpumem th,.gpumem.gpumem td{text-align:left!important;padding:1px 16px 1px 0;border:0;
 border-bottom:1px solid var(--gm-line);vertical-align:top;overflow-wrap:anywhere;max-width:none;white-space:normal}
 .gpumem.gpumem th{font-weight:400;color:var(--gm-dim)}
-.gpumem.gpumem .n{text-align:right!important;white-space:nowrap;font-variant-numeric:tabular-nums;width:1%}
+.gpumem.gpumem th:first-child,.gpumem.gpumem td:first-child{min-width:6em}
+.gpumem.gpumem .held th:first-child{width:56%}
+.gpumem .again th{font-size:0;line-height:0;padding:0!important}
+.gpumem.gpumem .n{text-align:right!important;white-space:nowrap;font-variant-numeric:tabular-nums;width:1%;
+overflow-wrap:normal}
+.gpumem.gpumem th:last-child,.gpumem.gpumem td:last-child{padding-right:0}
 .gpumem.gpumem td code{background:none!important;padding:0;border:0;color:inherit;white-space:pre-wrap}
 .gpumem .allocated{background:#1f77c9}.gpumem .cached{background:#7db5e8}.gpumem .context{background:#8a7fc0}
-.gpumem .others{background:#d08a2e}.gpumem .unattributed{background:#b9b04a}.gpumem .reserved{background:#8c8c8c}
-.gpumem .free{background:transparent}
+.gpumem .others{background:#d08a2e}.gpumem .reserved{background:#8c8c8c}.gpumem .free{background:transparent}
+.gpumem .unattributed{background:repeating-linear-gradient(45deg,#b9b04a 0 3px,#8f8836 3px 6px)}
 </style>"""
 """The fallbacks inherit the page's own colour, so that they are right on light and on dark paper. ``!important`` only
 where JupyterLab's and nbconvert's own rules for tables in outputs would win."""
+_ALONE = "font:12px/1.5 var(--jp-ui-font-family,system-ui,sans-serif);overflow-wrap:anywhere"
+"""One line, below every cell of a notebook maybe, carries no style sheet."""
 
 
 def render(record: object) -> str:
@@ -58,39 +69,50 @@ def render_dangling(snapshot: Snapshot) -> str:
 
 
 def _page(found: Sequence[Block]) -> str:
-    return f'{_STYLE}<div class="gpumem">{"".join(_block(block) for block in found)}</div>'
+    if len(found) == 1 and isinstance(found[0], Line):
+        mark = ";border-left:3px solid var(--jp-warn-color0,#d9730d);padding-left:7px" if found[0].warn else ""
+        return f'<div class="gpumem-line" style="{_ALONE}{mark}">{_words(found[0])}</div>'
+    parts: list[str] = []
+    headers: tuple[str, ...] = ()
+    for block in found:
+        parts.append(_table(block, block.columns == headers) if isinstance(block, Table) else _block(block))
+        headers = block.columns if isinstance(block, Table) else () if isinstance(block, Heading) else headers
+    return f'{_STYLE}<div class="gpumem">{"".join(parts)}</div>'
 
 
-def _block(block: Block) -> str:
+def _block(block: Heading | Bar | Line) -> str:
     if isinstance(block, Heading):
-        figure = f"<span>{escape(block.figure)}</span>" if block.figure else ""
-        return f"<h4>{escape(block.text)}{figure}</h4>"
+        # JupyterLab's table of contents would list the headings that it finds in outputs
+        figure = f" <span>{_text(block.figure)}</span>" if block.figure else ""
+        return f'<h4 class="jp-toc-ignore">{_text(block.text)}{figure}</h4>'
     if isinstance(block, Bar):
         return _bar(block)
-    if isinstance(block, Table):
-        return _table(block)
-    return _line(block)
+    return f'<p class="warn">{_words(block)}</p>' if block.warn else f"<p>{_words(block)}</p>"
 
 
-def _line(line: Line) -> str:
-    code = f"<code>{escape(line.code)}</code>" if line.code else ""
-    warn = ' class="warn"' if line.warn else ""
-    return f"<p{warn}>{escape(line.text)}{code}</p>"
+def _text(text: str) -> str:
+    return escape(visible(text))
+
+
+def _words(line: Line) -> str:
+    return _text(line.text) + (f" <code>{_text(line.code)}</code>" if line.code else "")
 
 
 def _bar(bar: Bar) -> str:
-    parts = "".join(f'<i class="{s.kind}" style="flex:{s.nbytes} 0 0"></i>' for s in bar.segments)
+    parts = "".join(f'<i class="{s.kind}" style="flex:{s.nbytes} 0 0"></i>' for s in bar.segments if s.nbytes)
     words = "; ".join(f"{s.label} {shown(s.nbytes)}" for s in bar.segments)
-    label = escape(f"Memory of {bar.label}: {words}", quote=True)
+    label = _text(f"Memory of {bar.label}: {words}")
     legend = "".join(_legend(segment) for segment in bar.segments)
     return f'<div class="bar" role="img" aria-label="{label}">{parts}</div><ul aria-hidden="true">{legend}</ul>'
 
 
 def _legend(segment: Segment) -> str:
-    return f'<li><i class="{segment.kind}"></i>{escape(segment.label)} {shown(segment.nbytes)}</li>'
+    return f'<li><i class="{segment.kind}"></i>{_text(segment.label)} {shown(segment.nbytes)}</li>'
 
 
-def _table(table: Table) -> str:
+def _table(table: Table, again: bool) -> str:
+    """``again``: the table above has the same header, so this one's is for screen readers only."""
+
     def cells(tag: str, row: Sequence[str]) -> str:
         scope = ' scope="col"' if tag == "th" else ""
         figure = ' class="n"'
@@ -100,11 +122,13 @@ def _table(table: Table) -> str:
         )
 
     body = "".join(f"<tr>{cells('td', row)}</tr>" for row in table.rows)
-    head = f"<thead><tr>{cells('th', table.columns)}</tr></thead>"
-    cut = f"<p>{escape(table.cut)}</p>" if table.cut else ""
-    return f"<table>{head}<tbody>{body}</tbody></table>{cut}"
+    first = '<thead class="again">' if again else "<thead>"
+    head = f"{first}<tr>{cells('th', table.columns)}</tr></thead>"
+    cut = f"<p>{_text(table.cut)}</p>" if table.cut else ""
+    kind = ' class="held"' if table.columns[0] == "held by" else ""  # aligned from cause to cause
+    return f"<table{kind}>{head}<tbody>{body}</tbody></table>{cut}"
 
 
 def _cell(tag: str, column: int, text: str) -> str:
     """The first column names things of the user's code."""
-    return f"<code>{escape(text)}</code>" if tag == "td" and column == 0 else escape(text)
+    return f"<code>{_text(text)}</code>" if tag == "td" and column == 0 else _text(text)

@@ -1,12 +1,16 @@
 """Records as plain text: for a console, for GitHub, for a saved notebook without its HTML."""
 from __future__ import annotations
 
-from collections.abc import Sequence
+import textwrap
+import unicodedata
+from collections.abc import Iterable, Sequence
 
 from jupyter_gpumem.model import Snapshot
 from jupyter_gpumem.pictures.blocks import Bar, Block, Heading, Line, Table, blocks, dangling
 from jupyter_gpumem.units import shown
 
+_PAGE = 100
+"""Columns of the page. Tables and sentences keep to it, but not a line that stands alone."""
 _WIDTH = 60
 _SHADES = {
     "allocated": "█",
@@ -19,6 +23,8 @@ _SHADES = {
 }
 _CELL = 64
 """Widest cell of a table."""
+_LEAST = 40
+"""No column is cut to less than this."""
 
 
 def render(record: object) -> str:
@@ -31,60 +37,109 @@ def render_dangling(snapshot: Snapshot) -> str:
     return "\n".join(_lines(dangling(snapshot)))
 
 
+def visible(text: str) -> str:
+    """Names may hold anything: what would move the cursor, or turn the text around, is shown as an escape."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
 def _lines(found: Sequence[Block]) -> list[str]:
     lines: list[str] = []
+    section: list[Block] = []
     for block in found:
         if isinstance(block, Heading):
-            lines.append(_safe(f"{block.text}: {block.figure}" if block.figure else block.text))
-        elif isinstance(block, Bar):
+            lines += _section(section)
+            lines += [""] if lines and lines[-1].startswith(" ") else []
+            lines.append(visible(f"{block.text}: {block.figure}" if block.figure else block.text))
+            section = []
+        else:
+            section.append(block)
+    alone = section[0] if not lines and len(section) == 1 else None
+    return lines + ([_line(alone)] if isinstance(alone, Line) else _section(section))
+
+
+def _section(section: Sequence[Block]) -> list[str]:
+    """What stands below one heading. Several tables are told apart by the lines above them, and need no header."""
+    headed = sum(isinstance(block, Table) for block in section) == 1
+    lines: list[str] = []
+    for above, block in zip([None, *section], section, strict=False):
+        if isinstance(block, Bar):
             lines += _bar(block)
         elif isinstance(block, Table):
-            lines += _table(block)
-        else:
-            lines.append(_line(block, alone=len(found) == 1))
+            indent = "    " if isinstance(above, Line) else "  "
+            lines += [indent + row for row in _table(block, headed)]
+        elif isinstance(block, Line):
+            lines += _wrapped(_line(block))
     return lines
 
 
-def _line(line: Line, alone: bool) -> str:
-    text = f"{line.text}  →  {line.code}" if line.code else line.text
-    return _safe(text if alone else f"  {text}")
+def _line(line: Line) -> str:
+    return visible(f"{line.text}  →  {line.code}" if line.code else line.text)
+
+
+def _wrapped(text: str) -> list[str]:
+    return textwrap.wrap(
+        text, _PAGE, initial_indent="  ", subsequent_indent="    ", break_long_words=False, break_on_hyphens=False
+    )
 
 
 def _bar(bar: Bar) -> list[str]:
-    widths = _widths([segment.nbytes for segment in bar.segments], bar.total)
-    drawn = "".join(_SHADES[s.kind] * width for s, width in zip(bar.segments, widths, strict=True))
-    legend = ", ".join(
-        f"{_SHADES[segment.kind]} {segment.label} {shown(segment.nbytes)}".strip() for segment in bar.segments
-    )
-    return [f"  [{drawn[:_WIDTH]:{_WIDTH}}]", f"  {legend}"]
+    sizes = [segment.nbytes or 0 for segment in bar.segments]
+    parts = zip(bar.segments, _widths(sizes, bar.total), strict=True)
+    drawn = "".join(_SHADES[segment.kind] * width for segment, width in parts)
+    legend = [f"{_SHADES[s.kind]} {s.label} {shown(s.nbytes)}".strip() for s in bar.segments]
+    # a part and its figure stay together: spaces that are not wrapped, and spaces again
+    wrapped = _wrapped(", ".join(part.replace(" ", "\0") for part in legend))
+    return [f"  [{drawn:{_WIDTH}}]", *(line.replace("\0", " ") for line in wrapped)]
 
 
 def _widths(sizes: Sequence[int], total: int) -> list[int]:
-    """Characters for each part: at least one for a part that is there."""
-    return [max(1, round(size / max(1, total) * _WIDTH)) for size in sizes]
+    """Characters for each part: at least one for a part that is there, at most the bar's width together."""
+    widths = [max(1, round(size / total * _WIDTH)) if size else 0 for size in sizes]
+    for _ in range(sum(widths) - _WIDTH):
+        widths[widths.index(max(widths))] -= 1
+    return widths
 
 
-def _table(table: Table) -> list[str]:
-    rows = [tuple(_shortened(_safe(cell)) for cell in row) for row in table.rows]
-    widths = [max((len(row[column]) for row in rows), default=0) for column in range(len(table.columns))]
+def _table(table: Table, headed: bool) -> list[str]:
+    rows = [tuple(visible(cell) for cell in row) for row in ((table.columns,) if headed else ()) + table.rows]
+    widths = _fitted([min(_CELL, max(map(_columns, column))) for column in zip(*rows, strict=True)], table.right)
     lines = []
     for row in rows:
-        cells = [
-            cell.rjust(width) if column in table.right else cell.ljust(width)
+        cells = (
+            _padded(_shortened(cell, width), width, column in table.right)
             for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        lines.append("  " + "  ".join(cells).rstrip())
-    return [*lines, *([f"  {table.cut}"] if table.cut else [])]
+        )
+        lines.append("  ".join(cells).rstrip())
+    return [*lines, *([table.cut] if table.cut else [])]
 
 
-def _shortened(cell: str) -> str:
+def _fitted(widths: list[int], right: Iterable[int]) -> list[int]:
+    """The widest columns of words give way until the table fits; figures are never cut."""
+    words = [column for column in range(len(widths)) if column not in right]
+    while sum(widths) + 2 * len(widths) + 2 > _PAGE:
+        widest = max(words, key=lambda column: widths[column])
+        if widths[widest] <= _LEAST:
+            break
+        widths[widest] -= 1
+    return widths
+
+
+def _columns(text: str) -> int:
+    """Columns that a text takes on the screen: Chinese letters take two, accents none."""
+    wide = sum(unicodedata.east_asian_width(c) in "WF" for c in text)
+    return len(text) + wide - sum(unicodedata.combining(c) > 0 for c in text)
+
+
+def _padded(cell: str, width: int, right: bool) -> str:
+    space = " " * (width - _columns(cell))
+    return space + cell if right else cell + space
+
+
+def _shortened(cell: str, width: int) -> str:
     """Long paths lose their middle: the name in front and the last step tell most."""
-    if len(cell) <= _CELL:
-        return cell
-    head = _CELL * 2 // 3
-    return f"{cell[:head]}…{cell[-(_CELL - head - 1):]}"
-
-
-def _safe(text: str) -> str:
-    """Names may hold anything: what would move the cursor is shown as an escape."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    room = width
+    while _columns(cell) > width:
+        head = max(1, room * 2 // 3)
+        cell = f"{cell[:head]}…{cell[len(cell) - max(1, room - head - 1):]}"
+        room -= 1
+    return cell

@@ -134,7 +134,6 @@ def main():
 
         simgpu.install(cuda=device == "cuda")
     import IPython.core.interactiveshell  # noqa: F401
-    import pandas  # noqa: F401
     import torch
 
     torch.set_num_threads(1)
