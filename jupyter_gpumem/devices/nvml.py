@@ -213,8 +213,8 @@ _NONE: _Figures = (None, None, None, None)
 def _memory(driver: _Driver, handle: Any, whole: bool, partitioned: bool) -> tuple[_Figures, list[str]]:
     """Version 2 tells the driver's own reserve apart; version 1, of drivers before 510, counts it as used."""
     second = getattr(pynvml, "nvmlMemory_v2", None)
-    info = driver.ask(pynvml.nvmlDeviceGetMemoryInfo, handle, second) if second is not None else None
-    first = info is None and driver.refusal in (0, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, _OLD_STRUCT)
+    info = driver.ask(pynvml.nvmlDeviceGetMemoryInfo if second is not None else None, handle, second)
+    first = info is None and driver.refusal in (pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, _OLD_STRUCT)
     if first:
         info = driver.ask(pynvml.nvmlDeviceGetMemoryInfo, handle)
     if info is None:

@@ -7,6 +7,7 @@ import sys
 import threading
 from pathlib import Path
 
+import pynvml
 import pytest
 
 from jupyter_gpumem.devices import nvml, nvml_processes
@@ -16,6 +17,11 @@ A100 = 'gpu 0 name="NVIDIA A100" uuid=GPU-a total=80G reserved=600M used=2G util
 
 B = "gpu 1 name=B uuid=GPU-b total=16G used=3G\n"
 HOST = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+with_second_version = pytest.mark.skipif(
+    not hasattr(pynvml, "nvmlMemory_v2"), reason="this binding knows the first version of the memory's record only"
+)
 
 
 @pytest.fixture(autouse=True)
@@ -37,6 +43,7 @@ def gpu(machine, text=A100):
     return reading.devices[0]
 
 
+@with_second_version
 def test_everything_that_a_healthy_gpu_says(nvml_machine):
     device = gpu(nvml_machine, A100 + f"proc 0 pid={os.getpid()} used=1G\nproc 0 pid=1 type=G used=200M\n")
     assert (device.uuid, device.name, device.kind) == ("GPU-a", "NVIDIA A100", "gpu")
@@ -116,6 +123,7 @@ def test_unified_memory_whose_processes_are_hidden_is_not_called_empty(nvml_mach
     assert (device.processes, device.used) == ((), None)
 
 
+@with_second_version
 @pytest.mark.parametrize(("per_cent", "unified"), [(89, False), (91, True), (100, True), (103, False), (400, False)])
 def test_a_gpu_that_claims_the_hosts_memory_is_unified(nvml_machine, per_cent, unified):
     total = (1 << 40) * per_cent // 100
@@ -124,6 +132,7 @@ def test_a_gpu_that_claims_the_hosts_memory_is_unified(nvml_machine, per_cent, u
     assert device.used == (3 << 30 if unified else 500 << 30), "what the host uses is not shown as the GPU's"
 
 
+@with_second_version
 def test_a_gpu_with_a_reserve_of_its_own_keeps_its_figures(nvml_machine):
     device = gpu(nvml_machine, f"gpu 0 total={1 << 40} reserved=600M used=500G\n")
     assert device.used == 500 << 30
@@ -201,8 +210,6 @@ def test_a_gpu_that_goes_while_it_is_read_is_not_called_again(nvml_machine, func
 
 
 def test_a_fault_of_ours_takes_down_one_row_with_its_reason(nvml_machine, monkeypatch):
-    import pynvml
-
     nvml_machine.put(A100 + B)
     real, calls = pynvml.nvmlDeviceGetName, []
 
@@ -219,8 +226,6 @@ def test_a_fault_of_ours_takes_down_one_row_with_its_reason(nvml_machine, monkey
 
 
 def test_a_fault_at_the_start_is_not_called_a_hang(nvml_machine, monkeypatch):
-    import pynvml
-
     def broken():
         raise RuntimeError("half a library")
 
@@ -269,6 +274,13 @@ def test_old_drivers(nvml_machine, variant):
     assert [(p.pid, p.used) for p in device.processes] == [(1, 1 << 30), (2, None)]
 
 
+def test_old_binding_on_a_gpu_without_process_lists(nvml_machine, monkeypatch):
+    """nvidia-ml-py 11.450 has no second version of the memory's record; what was refused before has no say in it."""
+    monkeypatch.delattr(pynvml, "nvmlMemory_v2", raising=False)
+    device = gpu(nvml_machine, A100 + "fault fn=nvmlDeviceGet*RunningProcesses* dev=0 code=NOT_SUPPORTED\n")
+    assert (device.processes, device.used) == (None, (2 << 30) + (600 << 20))
+
+
 def test_garbled_list_of_early_535_drivers(nvml_machine):
     device = gpu(nvml_machine, A100 + "proc 0 pid=11 used=100\nproc 0 pid=0 used=5\nproc 0 pid=4294967295 used=0\n")
     assert [p.pid for p in device.processes] == [11]
@@ -295,6 +307,7 @@ def test_own_memory_in_a_container_is_unknown_rather_than_zero(nvml_machine, con
     assert any("565.57" in note for note in device.notes)
 
 
+@with_second_version
 def test_container_that_sees_no_process_still_shows_what_is_used(nvml_machine, container):
     device = gpu(nvml_machine)
     assert device.processes == ()
@@ -340,8 +353,6 @@ def test_no_thread_to_be_had_is_a_sentence(nvml_machine, monkeypatch):
 
 
 def test_the_users_own_nvml_stays_open(nvml_machine):
-    import pynvml
-
     nvml_machine.put(A100)
     pynvml.nvmlInit()
     nvml.read()
