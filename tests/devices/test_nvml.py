@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -368,29 +369,30 @@ def test_many_processes(nvml_machine):
     assert device.processes[0].pid == 300, "largest first"
 
 
+def reads_in_a_fork():
+    """Whether a child of this process can read; one that is stuck ends by itself."""
+    pid = os.fork()
+    if pid == 0:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(20)
+        os._exit(0 if nvml.read().devices else 1)
+    return os.waitpid(pid, 0)[1] == 0
+
+
 def test_a_fork_reads_for_itself(nvml_machine):
     nvml_machine.put(A100)
     assert nvml.read().devices
-    pid = os.fork()
-    if pid == 0:
-        os._exit(0 if nvml.read().devices else 1)
-    assert os.waitpid(pid, 0)[1] == 0
+    assert reads_in_a_fork()
 
 
 def test_a_fork_does_not_inherit_a_hang(nvml_machine):
     nvml_machine.put(A100 + "delay fn=nvmlInit* ms=1500\n")
     assert nvml.read(timeout=0.05).problem
     nvml_machine.put(A100)
-    pid = os.fork()
-    if pid == 0:
-        os._exit(0 if nvml.read().devices else 1)
-    assert os.waitpid(pid, 0)[1] == 0
+    assert reads_in_a_fork()
 
 
 def test_a_fork_does_not_inherit_a_held_lock(nvml_machine):
     nvml_machine.put(A100)
     with nvml._lock:
-        pid = os.fork()
-        if pid == 0:
-            os._exit(0 if nvml.read().devices else 1)
-    assert os.waitpid(pid, 0)[1] == 0
+        assert reads_in_a_fork()

@@ -26,7 +26,8 @@ class Kernel:
         self.client.wait_for_ready(timeout=120)
 
     def send(self, code, **options):
-        return self.client.execute(code, **options)
+        # with stop_on_error a kernel aborts what comes within a moment of a failing cell
+        return self.client.execute(code, stop_on_error=False, **options)
 
     def run(self, code, **options):
         return self.wait(self.send(code, **options))
