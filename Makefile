@@ -52,5 +52,5 @@ $(OLDEST)/made: Makefile
 
 $(MIDDLE)/made: Makefile
 	$(PYTHON) -m venv $(MIDDLE)
-	$(MIDDLE)/bin/python $(PIP) "ipython==8.*" "ipykernel==6.31.*" "ipywidgets==8.*" "hypothesis" "pytest-xdist" $(TESTED)
+	$(MIDDLE)/bin/python $(PIP) "ipython==8.*" "ipykernel==6.31.*" "ipywidgets==8.*" pickleshare "hypothesis" "pytest-xdist" $(TESTED)
 	touch $@
