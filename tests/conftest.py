@@ -19,25 +19,39 @@ sys.path.insert(0, str(TESTS))
 from building import CompilerMissing  # noqa: E402
 
 
-@pytest.fixture(scope="session")
-def compiler():
-    """A C++ compiler: without one a user's run skips what needs the simulated hardware, CI fails."""
-    import fakenvml
-    import simgpu
-
+def build_or_skip(*builders):
+    """Without a compiler a user's run skips what needs the simulated hardware, CI fails."""
     try:
-        fakenvml.build()
-        simgpu.build(cuda=True)
-        simgpu.build(cuda=False)
+        for build in builders:
+            build()
     except CompilerMissing as missing:
         if os.environ.get("CI") == "true":
             pytest.fail(str(missing))
         pytest.skip(str(missing))
 
 
+@pytest.fixture(scope="session")
+def c_compiler():
+    """A C compiler, and the mock NVML built with it."""
+    import fakenvml
+
+    build_or_skip(fakenvml.build)
+
+
+@pytest.fixture(scope="session")
+def compiler(c_compiler):
+    """A C++ compiler, and the simulated devices built with it."""
+    import simgpu
+
+    build_or_skip(lambda: simgpu.build(cuda=True), lambda: simgpu.build(cuda=False))
+
+
 @pytest.fixture
-def nvml_machine(tmp_path, monkeypatch, compiler):
-    """A mock machine whose NVML the pynvml of this process uses: ``.put(text)``, ``.calls()``, ``.use(variant)``."""
+def nvml_machine(tmp_path, monkeypatch, c_compiler):
+    """A mock machine whose NVML the pynvml of this process uses: ``.put(text)``, ``.calls()``, ``.use(variant)``.
+
+    Processes that the test starts are on that machine too; with ``nvml_env`` they also find its NVML.
+    """
     import fakenvml
     import pynvml
 
@@ -54,6 +68,14 @@ def nvml_machine(tmp_path, monkeypatch, compiler):
     yield machine
     assert machine.open_count() == 0, "NVML was left initialised"
     pynvml._nvmlGetFunctionPointer_cache.clear()
+
+
+@pytest.fixture
+def nvml_env(nvml_machine):
+    """Variables with which another process finds ``nvml_machine`` and its NVML, by the name of the library alone."""
+    import fakenvml
+
+    return fakenvml.environment(nvml_machine.path)
 
 
 PRELUDE = """

@@ -1,6 +1,6 @@
 """A mock ``libnvidia-ml.so.1`` that the unmodified pynvml loads.
 
-Its machine is a text file (see the head of ``nvml_mock.c``), which may change while processes hold handles.
+Its machine is a text file (see the head of ``machine.h``), which may change while processes hold handles.
 """
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def build(variant: str = "new") -> Path:
     source = _HERE / "nvml_mock.c"
     command = ["gcc", "-O1", "-Wall", "-Wextra", "-Werror", "-fvisibility=hidden", "-shared", "-fPIC"]
     command += ["-Wl,-soname,libnvidia-ml.so.1", str(source)]
-    sources = [source]
+    sources = [source, _HERE / "machine.h"]
     if VARIANTS[variant] is not None:
         sources.append(_HERE / VARIANTS[variant])
         command.append(f"-Wl,--version-script={sources[-1]}")
@@ -50,14 +50,17 @@ class Machine:
 
     def calls(self) -> list[tuple[str, int]]:
         """Function and result code of every call so far."""
+        return [(name, code) for _, name, code in self._rows()]
+
+    def _rows(self) -> list[tuple[int, str, int]]:
         if not self.trace_path.exists():
             return []
         rows = [line.split() for line in self.trace_path.read_text().splitlines()]
-        return [(row[2], int(row[4])) for row in rows]
+        return [(int(row[0]), row[2], int(row[4])) for row in rows]
 
     def open_count(self) -> int:
-        """How often NVML is initialised and not shut down again."""
-        names = [name for name, code in self.calls() if code == 0]
+        """How often this process has initialised NVML and not shut it down again."""
+        names = [name for pid, name, code in self._rows() if (pid, code) == (os.getpid(), 0)]
         return sum(name.startswith("nvmlInit") for name in names) - names.count("nvmlShutdown")
 
 

@@ -14,9 +14,14 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .python_layer import Call
 
 _HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(_HERE.parent))
+if str(_HERE.parent) not in sys.path:
+    sys.path.append(str(_HERE.parent))
 from building import build as _build  # noqa: E402
 
 _library: ctypes.CDLL | None = None
@@ -31,11 +36,12 @@ def build(cuda: bool = False) -> Path:
     torch = Path(spec.submodule_search_locations[0])
     version = re.search(r"'(.+?)'", (torch / "version.py").read_text()[:200])
     source = _HERE / "simgpu.cpp"
+    sources = [source, *sorted(_HERE.glob("*.hpp")), _HERE.parent / "fakenvml" / "machine.h"]
     command = ["g++", "-O1", "-std=c++20", "-fPIC", "-shared", *(["-DSIM_CUDA"] if cuda else []), str(source)]
     command += ["-isystem", str(torch / "include"), "-isystem", str(torch / "include/torch/csrc/api/include")]
     command += [f"-L{torch / 'lib'}", f"-Wl,-rpath,{torch / 'lib'}", "-lc10", "-ltorch", "-ltorch_cpu"]
     name = "libsimcuda.so" if cuda else "libsimgpu.so"
-    return _build("simgpu", name, [source], command, salt=version[1] if version else "")
+    return _build("simgpu", name, sources, command, salt=version[1] if version else "")
 
 
 def install(name: str = "simgpu", cuda: bool = False) -> ModuleType:
@@ -52,20 +58,26 @@ def install(name: str = "simgpu", cuda: bool = False) -> ModuleType:
 def _load(cuda: bool) -> None:
     """The part that must happen before torch is imported."""
     global _library
-    _library = ctypes.CDLL(str(build(cuda)))
-    _library.simgpu_snapshot_json.restype = ctypes.c_char_p
+    if _library is not None:
+        return
+    library = ctypes.CDLL(str(build(cuda)))
+    library.simgpu_total.restype = ctypes.c_longlong
+    for function in ("simgpu_name", "simgpu_uuid", "simgpu_snapshot_json"):
+        getattr(library, function).restype = ctypes.c_char_p
     for function in ("simgpu_set_capacity", "simgpu_set_external"):
-        getattr(_library, function).argtypes = [ctypes.c_int, ctypes.c_longlong]
-    # autograd's device threads must be idle when the interpreter ends, not waiting for the GIL, or the process aborts
+        getattr(library, function).argtypes = [ctypes.c_int, ctypes.c_longlong]
+    # After a backward() a device thread of autograd may ask for the GIL just while the interpreter ends, and the process
+    # aborts ("terminate called without an active exception", in some rounds a third of the runs): this lets it finish.
     atexit.register(lambda: time.sleep(float(os.environ.get("SIMGPU_EXIT_WAIT", "0.05"))))
-    _library.simgpu_install()
+    library.simgpu_install()
+    _library = library
 
 
 def finish(name: str, cuda: bool) -> ModuleType:
     """The part that needs torch: its Python layer is told of the device."""
-    import python_layer
+    from . import python_layer
 
-    return python_layer.patch_cuda(_library) if cuda else python_layer.make_module(_library, name)
+    return python_layer.patch_cuda(_loaded()) if cuda else python_layer.make_module(_loaded(), name)
 
 
 def _loaded() -> ctypes.CDLL:
@@ -74,13 +86,22 @@ def _loaded() -> ctypes.CDLL:
 
 
 def set_capacity(device: int, nbytes: int) -> None:
-    """The memory of a device."""
+    """The memory of a device, whatever the machine says; 0 goes back to that."""
     _loaded().simgpu_set_capacity(device, nbytes)
 
 
 def set_external(device: int, nbytes: int) -> None:
-    """Pretend that another process holds this much, without any such process."""
+    """Pretend that somebody else holds this much, without any such process. NVML counts it as used."""
     _loaded().simgpu_set_external(device, nbytes)
+
+
+def join(state: Path | str) -> None:
+    """Become a process of the mock NVML's machine, as if ``NVML_MOCK_STATE`` had named it from the start.
+
+    The number of devices stays what it was.
+    """
+    os.environ["NVML_MOCK_STATE"] = str(state)
+    _loaded().simgpu_publish()
 
 
 def snapshot() -> dict[str, object]:
@@ -95,11 +116,11 @@ def set_oom_callback(function: Callable[[int, int, int, int], None]) -> None:
     _loaded().simgpu_set_oom_callback(callback)
 
 
-def initialising_calls() -> list[str]:
-    """The calls so far that would initialise CUDA on a real machine, in order."""
-    import python_layer
+def initialising_calls() -> list[Call]:
+    """The calls so far that initialised CUDA, or made a context on a device, in order.
+
+    Each is the name of the call, a ``str``, whose ``.stack`` tells where it came from.
+    """
+    from . import python_layer
 
     return list(python_layer.initialising)
-
-
-sys.path.insert(0, str(_HERE))

@@ -1,19 +1,22 @@
 """A kernel on a machine with simulated GPUs: ``python -m simgpu.kernel -f connection.json``, or a kernelspec of it.
 
+torch is not imported before the user does: what a bare kernel is not, this one is not either.
+
     python -m simgpu.kernel install FOLDER     writes a kernelspec into FOLDER and prints how to use it
 """
 from __future__ import annotations
 
 import json
 import os
+import runpy
 import sys
 from pathlib import Path
 
 _TESTS = Path(__file__).resolve().parents[1]
 MACHINE = """\
 system driver=550.54.15
-gpu 0 name="Simulated GPU 0" total=2G reserved=64M util=0 temp=41 power=72000
-gpu 1 name="Simulated GPU 1" total=2G reserved=64M util=0 temp=38 power=55000
+gpu 0 name="Simulated GPU 0" uuid=GPU-51000000-0000-4000-8000-000000000000 total=2G reserved=64M temp=41 power=72000
+gpu 1 name="Simulated GPU 1" uuid=GPU-51000000-0000-4000-8000-000000000001 total=2G reserved=64M temp=38 power=55000
 """
 
 
@@ -30,8 +33,6 @@ def environment(folder: Path) -> dict[str, str]:
     return {
         **fakenvml.environment(machine.path),
         "PYTHONPATH": path,
-        "SIMGPU_DEVICES": "2",
-        "SIMGPU_MEM_MB": str(2048 - 64),
         "SIMGPU_CONTEXT_MB": "64",
     }
 
@@ -58,9 +59,8 @@ def main() -> None:
     from simgpu import late
 
     late.arm()
-    from ipykernel import kernelapp
-
-    kernelapp.launch_new_instance()
+    # the very start of a kernel, which also keeps the files beside the notebook from hiding modules that it needs
+    runpy.run_module("ipykernel_launcher", run_name="__main__")
 
 
 if __name__ == "__main__":

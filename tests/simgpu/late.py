@@ -6,36 +6,47 @@ from __future__ import annotations
 
 import importlib.abc
 import importlib.machinery
-import importlib.util
 import sys
+from collections.abc import Sequence
 from types import ModuleType
+from typing import Any
 
 import simgpu
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    def find_spec(self, name: str, path: object = None, target: object = None) -> importlib.machinery.ModuleSpec | None:
+    """Finds torch as ever, but with our loader. Being asked is no import yet: many only look whether torch is there."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
         if name != "torch":
             return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec("torch")
-        assert spec is not None and spec.loader is not None
-        simgpu._load(cuda=True)
-        spec.loader = _Loader(spec.loader)
+        spec = importlib.machinery.PathFinder.find_spec(name, path, target)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _Loader(self, spec.loader)
         return spec
 
 
 class _Loader(importlib.abc.Loader):
-    def __init__(self, genuine: importlib.abc.Loader) -> None:
-        self._genuine = genuine
+    """torch's own loader, with the device's library loaded before and torch's Python layer told of it afterwards."""
+
+    def __init__(self, finder: _Finder, genuine: importlib.abc.Loader) -> None:
+        self._finder, self._genuine = finder, genuine
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._genuine, name)
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
+        simgpu._load(cuda=True)
         return self._genuine.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
         assert module.__spec__ is not None
         module.__spec__.loader = module.__loader__ = self._genuine
         self._genuine.exec_module(module)
+        if self._finder in sys.meta_path:
+            sys.meta_path.remove(self._finder)
         simgpu.finish("simgpu", cuda=True)
 
 

@@ -1,20 +1,37 @@
 """torch's Python layer for the simulated device.
 
-On the CPU build ``torch.cuda`` is there but believes in no device. It is made to believe, as lazily as on a real
-machine: nothing is initialised until something is used, and each call that would initialise CUDA is written down.
+On the CPU build ``torch.cuda`` is there but believes in no device. It is given the functions of ``torch._C`` that a CUDA
+build has, and goes on with its own code: as lazily as on a real machine, with its own queue of calls that wait for the
+initialisation. Each call that initialises CUDA, or makes a context on a device, is written down.
 """
 from __future__ import annotations
 
 import functools
 import os
+import traceback
 import types
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
-initialising: list[str] = []
-"""Names of the calls that would initialise CUDA."""
+
+class Call(str):
+    """The name of a call; ``stack`` has the lines that led to it, ``file:line function``, innermost last."""
+
+    __slots__ = ("stack",)
+    stack: list[str]
+
+
+initialising: list[Call] = []
+"""The calls that initialised CUDA, or made a context."""
+
+
+def _record(name: str) -> None:
+    call = Call(name)
+    frames = [(f.f_code, line) for f, line in traceback.walk_stack(None) if f.f_code.co_filename != __file__][:12]
+    call.stack = [f"{code.co_filename}:{line} {code.co_name}" for code, line in reversed(frames)]
+    initialising.append(call)
 
 
 def _index(device: Any, current: Callable[[], int]) -> int:
@@ -26,83 +43,112 @@ def _index(device: Any, current: Callable[[], int]) -> int:
     return current() if index is None else index
 
 
-def _recorded(name: str, function: Callable[..., Any], initialise: Callable[[], None]) -> Callable[..., Any]:
-    @functools.wraps(function)
-    def recorded(*args: Any, **kwargs: Any) -> Any:
-        initialising.append(name)
-        initialise()
-        return function(*args, **kwargs)
-
-    return recorded
-
-
 def patch_cuda(library: Any) -> types.ModuleType:
     """Make ``torch.cuda`` believe in the simulated devices."""
-    cuda, c = torch.cuda, torch._C
-
-    def initialise() -> None:
-        cuda._initialized = True
-
-    def lazy_init() -> None:
-        if not cuda._initialized:
-            initialising.append("_lazy_init")
-            initialise()
-
-    def current() -> int:
-        return library.simgpu_current_device()
-
-    def is_available() -> bool:
-        if os.environ.get("PYTORCH_NVML_BASED_CUDA_CHECK") != "1":
-            initialising.append("is_available: cudaGetDeviceCount")
-        return True
-
-    def memory_info(device: Any = None) -> tuple[int, int]:
-        return c._accelerator_getMemoryInfo(_index(device, current))
-
-    def properties(device: Any = None) -> types.SimpleNamespace:
-        index = _index(device, current)
-        return types.SimpleNamespace(
-            name=f"Simulated GPU {index}",
-            major=8,
-            minor=0,
-            total_memory=c._accelerator_getMemoryInfo(index)[1],
-            multi_processor_count=1,
-            uuid=f"00000000-0000-0000-0000-{index:012d}",  # the mock NVML's, without the GPU- in front, as in torch
-        )
-
-    cuda._lazy_init = lazy_init
-    cuda.device_count = lambda: library.simgpu_device_count()
-    cuda.is_available = is_available
-    cuda.set_device = lambda device: library.simgpu_set_device(_index(device, current))
-    cuda.default_generators = tuple(torch.Generator() for _ in range(library.simgpu_device_count()))
-    cuda.current_device = _recorded("current_device", current, initialise)
-    cuda.synchronize = _recorded("synchronize", lambda device=None: None, initialise)
-    cuda.mem_get_info = cuda.memory.mem_get_info = _recorded("mem_get_info", memory_info, initialise)
-    cuda.get_device_properties = _recorded("get_device_properties", properties, initialise)
-    cuda._get_device_properties = properties
-    cuda.device_memory_used = _recorded("device_memory_used", cuda.device_memory_used, initialise)
-    torch.accelerator.get_memory_info = _recorded("accelerator.get_memory_info", torch.accelerator.get_memory_info, initialise)
-    for name in ("current_device_index", "current_device_idx", "current_stream"):
-        setattr(torch.accelerator, name, _recorded(f"accelerator.{name}", getattr(torch.accelerator, name), initialise))
-    _patch_c(library, c, cuda, current)
+    cuda = torch.cuda
+    count = library.simgpu_device_count()
+    cuda._cudart = types.SimpleNamespace(cudaMemGetInfo=lambda device: torch._C._accelerator_getMemoryInfo(device))
+    cuda._is_in_bad_fork = lambda: bool(library.simgpu_in_bad_fork())
+    # What NVML would say, without asking it: the simulated device does not follow CUDA_VISIBLE_DEVICES, except that
+    # with MIG instances in it torch has to ask CUDA.
+    cuda._device_count_nvml = lambda: -1 if os.environ.get("CUDA_VISIBLE_DEVICES", "").startswith("MIG-") else count
+    _patch_c(library, count)
+    _watch(library)
     return cuda
 
 
-def _patch_c(library: Any, c: Any, cuda: Any, current: Callable[[], int]) -> None:
-    """The functions of ``torch._C`` that a CUDA build has, by their counterparts for any accelerator."""
-    from simgpu import snapshot
+def _patch_c(library: Any, count: int) -> None:
+    """The functions of ``torch._C`` that a CUDA build has; those for any accelerator serve for many."""
+    from . import snapshot
 
-    c._cuda_getDevice = current
-    c._cuda_setDevice = lambda device: library.simgpu_set_device(device)
-    c._cuda_memoryStats = c._accelerator_getDeviceStats
-    c._cuda_resetPeakMemoryStats = c._accelerator_resetPeakStats
-    c._cuda_resetAccumulatedMemoryStats = c._accelerator_resetAccumulatedStats
-    c._cuda_emptyCache = c._accelerator_emptyCache
-    c._cuda_isInBadFork = lambda: False
-    c._cuda_exchangeDevice = cuda._exchange_device = lambda device: c._accelerator_exchangeDevice(device)
-    c._cuda_maybeExchangeDevice = cuda._maybe_exchange_device = lambda device: c._accelerator_maybeExchangeDevice(device)
-    traces = [[] for _ in range(library.simgpu_device_count())]
-    c._cuda_memorySnapshot = lambda *args, **kwargs: {**snapshot(), "device_traces": traces}
+    cuda, c = torch.cuda, torch._C
+    traces: list[list[object]] = [[] for _ in range(count)]
+
+    def init() -> None:  # torch.cuda._lazy_init calls it, once
+        _record("_lazy_init")
+        library.simgpu_initialise()
+        cuda.default_generators = tuple(torch.Generator() for _ in range(count))
+
+    def get_device_count() -> int:
+        if not library.simgpu_initialised():
+            _record("cudaGetDeviceCount")
+            library.simgpu_asked()
+        return count
+
+    def set_device(device: int) -> None:
+        cuda._lazy_init()
+        c._accelerator_setDeviceIndex(device)
+
+    def exchange(device: int) -> int:
+        if device < 0:
+            return -1
+        cuda._lazy_init()
+        return c._accelerator_exchangeDevice(device)
+
+    def maybe_exchange(device: int) -> int:
+        return -1 if device < 0 else c._accelerator_maybeExchangeDevice(device)
+
+    def synchronize() -> None:
+        current = library.simgpu_current_device()
+        if not library.simgpu_has_context(current):
+            _record("synchronize: context")
+            library.simgpu_make_context(current)
+
+    def properties(device: int) -> types.SimpleNamespace:
+        return types.SimpleNamespace(
+            name=library.simgpu_name(device).decode(),
+            major=8,
+            minor=0,
+            total_memory=library.simgpu_total(device),
+            multi_processor_count=1,
+            uuid=library.simgpu_uuid(device).decode().removeprefix("GPU-"),
+        )
+
+    cuda._get_device_properties = properties
+    cuda._exchange_device, cuda._maybe_exchange_device = exchange, maybe_exchange
+    functions = {
+        "init": init,
+        "getDeviceCount": get_device_count,
+        "getDevice": lambda: library.simgpu_current_device(),
+        "setDevice": set_device,
+        "exchangeDevice": exchange,
+        "maybeExchangeDevice": maybe_exchange,
+        "synchronize": synchronize,
+        "getCurrentRawStream": lambda device: 0,  # torch._dynamo takes it from every CUDA build
+        "isInBadFork": cuda._is_in_bad_fork,
+        "memoryStats": c._accelerator_getDeviceStats,
+        "resetPeakMemoryStats": c._accelerator_resetPeakStats,
+        "resetAccumulatedMemoryStats": c._accelerator_resetAccumulatedStats,
+        "emptyCache": c._accelerator_emptyCache,
+        "memorySnapshot": lambda *args, **kwargs: {**snapshot(), "device_traces": traces},
+    }
+    for name, function in functions.items():
+        setattr(c, f"_cuda_{name}", function)
+
+
+def _watch(library: Any) -> None:
+    """Write down the calls that initialise CUDA while it is not, and those that make a context where there is none."""
+    cuda, accelerator = torch.cuda, torch.accelerator
+
+    def watched(name: str, function: Callable[..., Any], context: bool = False) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            new = not library.simgpu_initialised()
+            if context and not new:
+                new = not library.simgpu_has_context(_index(next(iter((*args, *kwargs.values())), None), library.simgpu_current_device))
+            if new:
+                _record(name)
+            return function(*args, **kwargs)
+
+        return call
+
+    for name in ("current_device", "set_device", "synchronize", "get_device_properties", "device_memory_used"):
+        setattr(cuda, name, watched(name, getattr(cuda, name)))
+    cuda.mem_get_info = cuda.memory.mem_get_info = watched("mem_get_info", cuda.mem_get_info, context=True)
+    for name in ("current_device_index", "current_device_idx", "set_device_index", "set_device_idx", "current_stream"):
+        setattr(accelerator, name, watched(f"accelerator.{name}", getattr(accelerator, name)))
+    get_memory_info = watched("accelerator.get_memory_info", accelerator.get_memory_info, context=True)
+    accelerator.get_memory_info = accelerator.memory.get_memory_info = get_memory_info
 
 
 def make_module(library: Any, name: str) -> types.ModuleType:
@@ -126,7 +172,7 @@ def make_module(library: Any, name: str) -> types.ModuleType:
 
     functions: dict[str, Any] = {
         "is_available": lambda: True,
-        "is_initialized": lambda: bool(library.simgpu_initialized()),
+        "is_initialized": lambda: bool(library.simgpu_initialised()),
         "_lazy_init": lambda: None,
         "device_count": lambda: library.simgpu_device_count(),
         "current_device": current,
