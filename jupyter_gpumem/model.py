@@ -25,6 +25,34 @@ class Process(NamedTuple):
     """Whether it is this very process."""
 
 
+class Owner(NamedTuple):
+    """Whose a process is, as far as this process may see it."""
+
+    pid: int
+    name: str | None = None
+    user: str | None = None
+    role: str = "other"
+    """``kernel``, ``child`` (of a living kernel), ``orphan`` (its kernel has ended), ``other``, ``ended``, ``hidden``
+    (of a user whose processes are not shown) or ``foreign`` (its id is of another container)."""
+    kernel: str | None = None
+    """The id that Jupyter gave the kernel which it is or belongs to."""
+    notebook: str | None = None
+    """Path with which a server started that kernel; stale after a rename, so a session manager's word is better."""
+
+
+class Shares(NamedTuple):
+    """How the memory of a device is divided, bytes. None: not told."""
+
+    own: int | None
+    """This kernel and its children."""
+    notebooks: int | None
+    """Other kernels and theirs."""
+    others: int | None
+    unattributed: int | None
+    """Used, but by nobody that can be seen: other containers, other users, the driver itself."""
+    free: int | None
+
+
 @dataclass(frozen=True)
 class Device:
     """Something with memory of its own, identified by ``uuid``; its index is only for showing.
@@ -96,6 +124,40 @@ class Tensor:
     """Without the framework's prefix: ``float32``."""
     nbytes: int
     """Bytes that its elements span; less than the storage's for a view."""
+
+
+@dataclass(frozen=True)
+class CellRun:
+    """A cell that is running, or has run, in this kernel."""
+
+    count: int | None
+    """Its execution count, if it has one."""
+    cell: str | None
+    """The id that the front end gave it."""
+    begun: float
+    """Seconds since the epoch."""
+    ended: float | None = None
+    failed: bool = False
+    peaks: dict[str, int] = field(default_factory=dict)
+    """Device → highest allocated bytes while it ran."""
+    stayed: dict[str, int] = field(default_factory=dict)
+    """Device → allocated bytes after it, less those before it."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What a live display shows at one moment. Taken beside a running cell: nothing of it needs the main thread."""
+
+    time: float
+    """Seconds since the epoch."""
+    devices: tuple[Device, ...]
+    shares: tuple[Shares, ...]
+    """For each device."""
+    owners: tuple[Owner, ...]
+    allocators: tuple[Allocator, ...]
+    running: CellRun | None = None
+    problem: str | None = None
+    """Why there is no GPU, one sentence."""
 
 
 class Cause(enum.Enum):
@@ -189,6 +251,22 @@ class NameUse:
     shape: tuple[int, ...] | None = None
     """For a tensor."""
     dtype: str | None = None
+    devices: tuple[str, ...] = ()
+    """Where these storages are."""
+
+
+@dataclass(frozen=True)
+class Names:
+    """The storages of the watched devices, by the names that keep them, and those that no name keeps."""
+
+    watched: tuple[str, ...]
+    allocators: tuple[Allocator, ...]
+    names: tuple[NameUse, ...]
+    """Largest first."""
+    others: tuple[Holding, ...]
+    """What dangles, and what a library's own state keeps."""
+    partial: bool = False
+    """The search for holders ran out of time."""
 
 
 class Step(enum.Enum):
@@ -328,7 +406,7 @@ def to_json(record: Any) -> Any:
         return record.value
     if dataclasses.is_dataclass(record) and not isinstance(record, type):
         return {f.name: to_json(getattr(record, f.name)) for f in dataclasses.fields(record)}
-    if isinstance(record, Process):
+    if isinstance(record, (Process, Owner, Shares)):
         return to_json(record._asdict())
     if isinstance(record, (tuple, list)):
         return [to_json(item) for item in record]

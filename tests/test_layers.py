@@ -25,9 +25,12 @@ ROWS = [
         "analysis.objects",
         "analysis.snapshot",
         "analysis.ledger",
+        "analysis.names",
+        "analysis.shares",
+        "analysis.sample",
     ],
     ["pictures.blocks", "pictures.text", "pictures.html"],
-    ["actions.moving", "actions.planning", "actions.cleaning", "actions.watcher"],
+    ["actions.moving", "actions.planning", "actions.cleaning", "actions.offers", "actions.watcher"],
     [
         "faces.grammar",
         "faces.settings",
@@ -36,6 +39,10 @@ ROWS = [
         "faces.api",
         "faces.directives",
         "faces.magics",
+        "faces.wire",
+        "faces.live",
+        "faces.requests",
+        "faces.comm",
         "faces.extension",
     ],
 ]
@@ -47,10 +54,12 @@ MAY_KNOW = {
 }
 HOMES = {
     "pynvml": {"devices.nvml", "devices.nvml_processes"},
-    "psutil": {"devices.host"},
+    "psutil": {"devices.host", "devices.owners"},
     "torch": {"frameworks.torch", "frameworks.torch_graph", "frameworks.torch_peaks"},
     "traitlets": {"faces.settings"},
     "IPython": {"faces.magics", "faces.showing"},
+    "comm": {"faces.comm"},
+    "ipykernel": {"faces.comm"},
     "jax": set(),
     "tensorflow": set(),
     "cupy": set(),

@@ -267,13 +267,6 @@ def _fault(fault: BaseException) -> str:
 
 
 
-
-def restore_frameworks() -> None:
-    """Take back what windows changed in the frameworks."""
-    for framework in frameworks.loaded():
-        framework.restore()
-
-
 class Watch:
     """A window around a block of code. As a context manager it has ``use`` afterwards; see ``jupyter_gpumem.watch``."""
 

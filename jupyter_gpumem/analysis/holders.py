@@ -100,6 +100,7 @@ def look(
     groups: Sequence[Sequence[Root]] | None = None,
     *,
     of: object = None,
+    at: tuple[str, int] | None = None,
     also: Collection[object] = (),
     exhaustive: bool = False,
     seconds: float = 10.0,
@@ -107,11 +108,14 @@ def look(
     """Look at the storages on the watched devices (None: on all) and search for their holders, in a ``with`` block.
 
     ``groups`` are other roots than the usual ones; ``of`` narrows the look to the storages of the tensors in one
-    object; ``also`` are further objects to search for.
+    object, ``at`` to the storage of a ``(device, address)``; ``also`` are further objects to search for.
     """
     groups = usual_groups(shell) if groups is None else groups
     inventory = take_inventory()
-    stored = inventory.on(watched) if of is None else _storages_of(inventory, of)
+    if at is not None:
+        stored = [inventory.storages[at]] if at in inventory.storages else []
+    else:
+        stored = inventory.on(watched) if of is None else _storages_of(inventory, of)
     targets = [*(one.tensors for one in stored), *([obj] for obj in also)]
     ours = [inventory, inventory.storages, inventory.tensors, stored, targets, *targets, also]
     found = walk(groups, targets, [*roots.barriers(shell), *ours], seconds=seconds, exhaustive=exhaustive)
@@ -154,22 +158,32 @@ def holdings(
         return tuple(found), seen.walk.partial
 
 
-def why(shell: session.Shell | None, obj: object, name: str = "", most: int = 12, seconds: float = 2.0) -> Why:
+def why(
+    shell: session.Shell | None,
+    obj: object,
+    name: str = "",
+    most: int = 12,
+    seconds: float = 2.0,
+    at: tuple[str, int] | None = None,
+) -> Why:
     """All holders of an object's storages, shortest path first: one path for each root that reaches them.
 
-    Raises InputError if the object holds no tensor.
+    ``at`` is the ``(device, address)`` of one storage, instead of an object.
+    Raises InputError if the object holds no tensor, or the storage does not exist.
     """
     if gc.get_freeze_count():
         # gc.freeze() hides objects from gc.get_objects() too; there is no other way to see them than to lift it
         gc.unfreeze()
         try:
-            return _why(shell, obj, name, most, seconds)
+            return _why(shell, obj, name, most, seconds, at)
         finally:
             gc.freeze()
-    return _why(shell, obj, name, most, seconds)
+    return _why(shell, obj, name, most, seconds, at)
 
 
-def _why(shell: session.Shell | None, obj: object, name: str, most: int, seconds: float) -> Why:
+def _why(
+    shell: session.Shell | None, obj: object, name: str, most: int, seconds: float, at: tuple[str, int] | None
+) -> Why:
     deadline = time.monotonic() + seconds
     groups = usual_groups(shell)
     found: list[Holder] = []
@@ -177,7 +191,9 @@ def _why(shell: session.Shell | None, obj: object, name: str, most: int, seconds
     nbytes = 0
     while len(found) < most and (not found or time.monotonic() < deadline):
         # the first holder is worth a longer search than the others
-        with look(shell, None, groups, of=obj, seconds=seconds if found else 5 * seconds) as seen:
+        with look(shell, None, groups, of=obj, at=at, seconds=seconds if found else 5 * seconds) as seen:
+            if not seen.stored and at is not None:
+                raise InputError("this tensor is not there any more")
             if not seen.stored:
                 raise InputError(f"{name or 'this object'} holds no tensor of an imported framework")
             nbytes = sum(stored.part.nbytes for stored in seen.stored)

@@ -91,7 +91,7 @@ def take(shell: session.Shell | None = None, device: str | None = None, seconds:
     return Snapshot(
         time=time.time(),
         watched=watched,
-        devices=(*_named(reading), devices.read_host()),
+        devices=(*named(reading), devices.read_host()),
         allocators=allocators(watched, host_bytes),
         holdings=found,
         notes=tuple(note for note in (reading.problem, _partial_note(partial)) if note),
@@ -103,7 +103,7 @@ def _partial_note(partial: bool) -> str | None:
     return "The search for holders ran out of time; some are missing." if partial else None
 
 
-def _named(reading: DeviceReading) -> Iterable[Device]:
+def named(reading: DeviceReading) -> Iterable[Device]:
     """The driver's devices under the names that the frameworks use, joined by uuid and never by index."""
     by_uuid = {uuid: device for framework in frameworks.loaded() for device, uuid in framework.uuids().items()}
     if not by_uuid:

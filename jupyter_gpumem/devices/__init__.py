@@ -1,14 +1,15 @@
 """What the machine says about its devices. Neither pynvml nor psutil is imported before something asks."""
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Protocol
 
 from jupyter_gpumem.devices.visibility import visible_uuids
-from jupyter_gpumem.model import Device, DeviceReading
+from jupyter_gpumem.model import Device, DeviceReading, Owner
 
-__all__ = ["Source", "process_names", "read", "read_host", "visible_uuids"]
+__all__ = ["Source", "keep_open", "owners_of", "read", "read_host", "visible_uuids"]
 
 
 class Source(Protocol):
@@ -16,6 +17,9 @@ class Source(Protocol):
 
     def read(self, timeout: float = 2.0) -> DeviceReading:
         """The devices now, or why there are none."""
+
+    def keep_open(self, wanted: bool) -> None:
+        """Stay ready between readings, or let go. Never waits."""
 
 
 _SOURCES = ("nvml",)
@@ -36,10 +40,23 @@ def read_host() -> Device:
     return device
 
 
-def process_names(pids: Sequence[int], of_gpu: bool = False) -> dict[int, str]:
-    """Process id → ``name (user)``, or why it has none. ``of_gpu``: the ids are from a driver's list."""
-    names: dict[int, str] = import_module(f"{__name__}.host").process_names(pids, of_gpu)
-    return names
+def keep_open(wanted: bool) -> None:
+    """Whether somebody watches: the drivers' libraries stay open between readings, or are closed. Never waits."""
+    for name in _SOURCES:
+        module = sys.modules.get(f"{__name__}.{name}")
+        if module is None and wanted:
+            try:
+                module = import_module(f"{__name__}.{name}")
+            except Exception:  # the next reading says why
+                continue
+        if module is not None:
+            module.keep_open(wanted)
+
+
+def owners_of(pids: Sequence[int], of_gpu: bool = False) -> tuple[Owner, ...]:
+    """Whose the processes are, in the order of ``pids``. ``of_gpu``: the ids are from a driver's list."""
+    found: tuple[Owner, ...] = import_module(f"{__name__}.owners").read(pids, of_gpu)
+    return found
 
 
 def _read(name: str, timeout: float) -> DeviceReading:

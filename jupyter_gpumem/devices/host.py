@@ -2,12 +2,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from pathlib import Path
 
 import psutil
 
-from jupyter_gpumem.devices.namespaces import in_first_pid_namespace
 from jupyter_gpumem.model import Device, Process
 
 
@@ -87,54 +85,3 @@ def _reclaimable(folder: Path) -> int | None:
     stats = dict(line.split(" ", 1) for line in lines if " " in line)
     value = stats.get("total_inactive_file") or stats.get("inactive_file", "")
     return int(value) if value.isdigit() else None
-
-
-def process_names(pids: Sequence[int], of_gpu: bool = False) -> dict[int, str]:
-    """Process id → ``python (ann)``, or why it has no name here.
-
-    ``of_gpu``: the ids come from a driver. Inside a container they may be the host's and hit somebody else here by
-    chance, so a process is named only if it has a GPU open.
-    """
-    doubtful = of_gpu and in_first_pid_namespace() is False
-    return {pid: _FOREIGN if doubtful and not _has_gpu_open(pid) else _process_name(pid) for pid in pids}
-
-
-_FOREIGN = "of another container"
-
-
-def _process_name(pid: int) -> str:
-    try:
-        process = psutil.Process(pid)
-        name = process.name()
-        if process.status() == psutil.STATUS_ZOMBIE:
-            return f"{name}, ended"
-    except psutil.NoSuchProcess:
-        if _is_hidden(pid):
-            return "not visible"
-        return "ended" if in_first_pid_namespace() is not False else _FOREIGN
-    except psutil.AccessDenied:
-        return "not visible"
-    try:
-        return f"{name} ({process.username()})"
-    except (psutil.Error, KeyError):  # KeyError: a user id without a name
-        return name
-
-
-def _is_hidden(pid: int) -> bool:
-    """Whether it lives although /proc does not show it: other users' processes where that is mounted hidepid=2."""
-    if os.name != "posix":  # elsewhere os.kill kills
-        return False
-    try:
-        os.kill(pid, 0)
-    except PermissionError:
-        return True
-    except (OSError, OverflowError):
-        pass
-    return False
-
-
-def _has_gpu_open(pid: int, proc: Path = Path("/proc")) -> bool:
-    try:
-        return any(os.readlink(file).startswith("/dev/nvidia") for file in (proc / str(pid) / "fd").iterdir())
-    except OSError:
-        return False  # gone, or of another user: then nobody can tell

@@ -1,8 +1,8 @@
 """NVIDIA's GPUs and MIG instances, through pynvml.
 
 Every call passes :meth:`_Driver.ask`, where an error becomes "not available": each metric can be missing alone, a
-device that fails takes down its own row, and handles are got anew at each reading. NVML is open only while it is read:
-an open one keeps laptop GPUs awake and refuses resets.
+device that fails takes down its own row, and handles are got anew at each reading. NVML is open only while it is read,
+or while somebody watches (:func:`keep_open`): an open one keeps laptop GPUs awake and refuses resets.
 
 A driver can hang. A reading therefore runs in a thread of its own, which nobody waits for longer than the timeout.
 That thread alone calls NVML; those who wait share only its :class:`_Call`, guarded by ``_lock``.
@@ -41,12 +41,47 @@ class _Call:
 
 _call: _Call | None = None
 _lock = threading.Lock()
+_watched = False
+_held = False
+"""NVML counts its initialisations: one more than the readings' own is held. ``_lock`` guards it and ``_watched``."""
 
 
 def _forget() -> None:
     """In the child of a fork: the parent's thread does not live here, and its lock may have been held."""
-    global _call, _lock
-    _call, _lock = None, threading.Lock()
+    global _call, _lock, _watched, _held
+    _call, _lock, _watched, _held = None, threading.Lock(), False, False
+
+
+def keep_open(wanted: bool) -> None:
+    """Leave NVML open from one reading to the next, or close it. Opening costs far more than a reading.
+
+    After a reading that met a fault it is closed all the same, so that the next one begins anew. Never waits.
+    """
+    global _watched, _held
+    with _lock:
+        _watched = wanted
+        let_go = _held and not wanted
+        _held = _held and wanted
+    if let_go:  # in a thread: a driver that hangs must not stop the caller
+        threading.Thread(target=_shut_down, name="jupyter_gpumem-nvml", daemon=True).start()
+
+
+def _settle(opened: bool, clean: bool) -> None:
+    """After a reading: keep its initialisation, or undo it and the one that was kept."""
+    global _held
+    with _lock:
+        before = _held
+        _held = _watched and clean
+        surplus = opened + before - _held
+    for _ in range(surplus):
+        _shut_down()
+
+
+def _shut_down() -> None:
+    try:
+        pynvml.nvmlShutdown()
+    except pynvml.NVMLError:
+        pass  # the driver went away meanwhile: nothing is open any more
 
 
 if hasattr(os, "register_at_fork"):
@@ -79,22 +114,21 @@ def read(timeout: float = 2.0) -> DeviceReading:
 
 
 def _read() -> DeviceReading:
+    opened = clean = False
     try:
         pynvml.nvmlInit()
-    except pynvml.NVMLError as error:
-        return DeviceReading(problem=nvml_texts.init_problem(error.value))
-    try:
+        opened = True
         driver = _Driver()
         count = driver.ask(pynvml.nvmlDeviceGetCount)
         if count is None:
             return DeviceReading(problem=nvml_texts.init_problem(driver.refusal))
         devices = [device for index in range(count) for device in _rows(driver, index)]
+        clean = bool(devices) and not driver.lost
         return DeviceReading(tuple(devices), None if devices else nvml_texts.NO_GPU)
+    except pynvml.NVMLError as error:
+        return DeviceReading(problem=nvml_texts.init_problem(error.value))
     finally:
-        try:
-            pynvml.nvmlShutdown()
-        except pynvml.NVMLError:
-            pass  # the driver went away meanwhile: nothing is open any more
+        _settle(opened, clean)
 
 
 # ---------------------------------------------------------------- the driver
@@ -111,6 +145,8 @@ class _Driver:
         self.refusal = 0
         self.gone = 0
         """The code that made the handles of the present GPU void: a further call may crash the whole process."""
+        self.lost = False
+        """Whether that happened to any GPU of this reading."""
         version = self.ask(pynvml.nvmlSystemGetDriverVersion)
         self.believed = nvml_processes.rules(_text(version) if version is not None else "")
 
@@ -128,6 +164,7 @@ class _Driver:
             self.refusal = error.value
             if error.value in _GONE:
                 self.gone = error.value
+                self.lost = True
         return None
 
 

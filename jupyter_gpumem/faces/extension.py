@@ -5,6 +5,7 @@ the parsers and these few lines.
 """
 from __future__ import annotations
 
+import sys
 import weakref
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from jupyter_gpumem.faces.settings import GPUMem
 
 if TYPE_CHECKING:
     from jupyter_gpumem.actions.watcher import Watcher
+    from jupyter_gpumem.faces.comm import Link
 
 _NAME = "jupyter_gpumem"
 """Where the extension lies in ``shell.meta``, the place that IPython has for that; so it lives as long as the shell."""
@@ -28,6 +30,7 @@ class _Extension:
     def __init__(self, shell: session.Shell) -> None:
         self._shell = weakref.ref(shell)
         self._watcher: Watcher | None = None
+        self._link: Link | None = None
         self.settings = GPUMem(parent=shell)
         self.magics = GPUMemMagics(shell, self.settings)
 
@@ -41,6 +44,9 @@ class _Extension:
 
     def before(self, info: Any) -> None:
         """``pre_run_cell``."""
+        if self._link is not None:
+            shell = self._shell()
+            self._link.live.begin(info, shell.execution_count if info.store_history and shell is not None else None)
         if self._watcher is not None or self.settings.every_cell or _WORD in (info.raw_cell or ""):
             self._made_watcher().before(info)
 
@@ -48,6 +54,8 @@ class _Extension:
         """``post_run_cell``."""
         if self._watcher is not None:
             self._watcher.after(result)
+        if self._link is not None:
+            self._link.live.end(getattr(result, "info", None), failed=not result.success)
 
     def _made_watcher(self) -> Watcher:
         if self._watcher is None:
@@ -71,12 +79,19 @@ class _Extension:
         shell.configurables.append(self.settings)
         showing.register(shell)
         completion.register(shell)
+        if getattr(shell, "kernel", None) is not None:
+            self._link = import_module("jupyter_gpumem.faces.comm").open_link(shell, self.settings)
 
     def unregister(self, shell: session.Shell) -> None:
+        if self._link is not None:
+            self._link.close()
+            self._link = None
         if self._watcher is not None:
             self._watcher.stop()
             self._watcher = None
-            import_module("jupyter_gpumem.actions.watcher").restore_frameworks()
+        frameworks = sys.modules.get("jupyter_gpumem.frameworks")
+        for framework in frameworks.loaded() if frameworks is not None else ():
+            framework.restore()
         completion.unregister(shell)
         showing.unregister(shell)
         ours = (self.settings, self.magics)  # IPython's own base class has put the magics there
