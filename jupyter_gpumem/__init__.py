@@ -33,3 +33,8 @@ def load_ipython_extension(ipython: Any) -> None:
 def unload_ipython_extension(ipython: Any) -> None:
     """Take everything back."""
     import_module(f"{__name__}.faces.extension").unload(ipython)
+
+
+def _jupyter_labextension_paths() -> list[dict[str, str]]:
+    """Where a development install finds the sidebar that was built."""
+    return [{"src": "labextension", "dest": "jupyter-gpumem"}]

@@ -6,6 +6,7 @@ its id, so it may come late, reload, or be one of several. Each request is answe
 """
 from __future__ import annotations
 
+import socket
 import threading
 import uuid
 from collections.abc import Callable, Mapping
@@ -155,7 +156,8 @@ class Link:
     def _watching(self, message: wire.Message, renewable: bool) -> object:
         args = message.args
         if message.verb == "watch":
-            return self.live.watch(message.page, args["interval"], args["lease"], renewable)
+            granted = self.live.watch(message.page, args["interval"], args["lease"], renewable)
+            return {**granted, "host": socket.gethostname(), "remote": _is_remote(self._kernel)}
         if message.verb == "unwatch":
             return self.live.unwatch(message.page)
         if message.verb == "sample":
@@ -188,6 +190,13 @@ def _made_comm(kernel: Any) -> Any:
         return import_module("comm").create_comm(**options)
     # before 6.18 the package comm, if it is there, makes comms that reach no kernel
     return import_module("ipykernel.comm").Comm(kernel=kernel, **options)
+
+
+def _is_remote(kernel: Any) -> bool:
+    """Whether the server that started the kernel talks with it over a network: then this is another machine."""
+    app = getattr(kernel, "parent", None)
+    address = str(getattr(app, "ip", "") or "127.0.0.1")
+    return getattr(app, "transport", "tcp") == "tcp" and not address.startswith(("127.", "localhost", "::1"))
 
 
 def open_link(shell: session.Shell, settings: GPUMem) -> Link | None:

@@ -55,7 +55,9 @@ class _Extension:
         if self._watcher is not None:
             self._watcher.after(result)
         if self._link is not None:
-            self._link.live.end(getattr(result, "info", None), failed=not result.success)
+            info = getattr(result, "info", None)
+            count = result.execution_count if getattr(info, "store_history", False) else None
+            self._link.live.end(info, count, failed=not result.success)
 
     def _made_watcher(self) -> Watcher:
         if self._watcher is None:

@@ -35,16 +35,16 @@ class _Lease(NamedTuple):
 class _Run:
     """A cell between its two events. Written by the thread that runs cells."""
 
-    def __init__(self, info: Any, count: int | None) -> None:
+    def __init__(self, info: Any, shown: int | None) -> None:
         self.info = info
-        self.count = count
+        self.shown = shown
         self.begun = time.time()
         self.windows: list[Any] = []
         self.before: dict[str, int] = {}
 
-    def record(self, **more: Any) -> CellRun:
+    def record(self, count: int | None, **more: Any) -> CellRun:
         made: CellRun = import_module("jupyter_gpumem.model").CellRun(
-            self.count, getattr(self.info, "cell_id", None), self.begun, **more
+            count, getattr(self.info, "cell_id", None), self.begun, **more
         )
         return made
 
@@ -64,6 +64,8 @@ class Live:
         self._thread: threading.Thread | None = None
         self._wake = threading.Event()
         self._runs: list[_Run] = []
+        self._ahead: int | None = None
+        """By how much the shell's count is ahead while a cell runs; newer IPython counts before, older after it."""
         self._pid = os.getpid()
         self._fault: str | None = None
 
@@ -122,9 +124,9 @@ class Live:
         """Whether a cell runs, as far as its events tell."""
         return bool(self._runs)
 
-    def begin(self, info: Any, count: int | None) -> None:
-        """``pre_run_cell``."""
-        run = _Run(info, count)
+    def begin(self, info: Any, shown: int | None) -> None:
+        """``pre_run_cell``. ``shown`` is the shell's count, for a cell that is counted."""
+        run = _Run(info, shown)
         self._runs.append(run)
         if self._leases:
             try:
@@ -134,20 +136,22 @@ class Live:
             except Exception as error:  # the cell is not ours to disturb
                 self._tell(f"{type(error).__name__}: {error}")
 
-    def end(self, info: Any, failed: bool) -> None:
-        """``post_run_cell``."""
+    def end(self, info: Any, count: int | None, failed: bool) -> None:
+        """``post_run_cell``. ``count`` is the cell's."""
         if not any(run.info is info for run in self._runs):
             return
         run = self._runs.pop()
         while run.info is not info:  # it never got its second event
             _peaks(run)
             run = self._runs.pop()
+        if run.shown is not None and count is not None:
+            self._ahead = run.shown - count
         try:
             peaks = _peaks(run)
             if self._leases and not self._runs:
                 now = _allocated(import_module("jupyter_gpumem.frameworks").loaded())
                 stayed = {device: nbytes - run.before.get(device, 0) for device, nbytes in now.items()}
-                self._send(wire.cell(run.record(ended=time.time(), failed=failed, peaks=peaks, stayed=stayed)))
+                self._send(wire.cell(run.record(count, ended=time.time(), failed=failed, peaks=peaks, stayed=stayed)))
                 self.nudge()
         except Exception as error:
             self._tell(f"{type(error).__name__}: {error}")
@@ -192,7 +196,10 @@ class Live:
 
     def _taken(self, interval: int) -> Mapping[str, Any]:
         first = self._runs[:1]
-        running = first[0].record() if first else None
+        running = None
+        if first:
+            known = first[0].shown is not None and self._ahead is not None
+            running = first[0].record(first[0].shown - self._ahead if known else None)  # type: ignore[operator]
         return wire.sample(import_module("jupyter_gpumem.analysis.sample").take(running), interval)
 
     def _tell(self, text: str) -> None:

@@ -1,6 +1,7 @@
 """What a page may ask of the thread that runs the cells: each verb calls one function and answers with its record."""
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -32,10 +33,12 @@ class Requests:
         return watched_devices(self._settings.device or None)
 
     def _names(self) -> object:
+        begun = time.monotonic()
         seen, self._shown = names.take(self._shell, self._watched(), self._settings.search_seconds)
         most = wire.MOST_ROWS
         return {
             "names": replace(seen, names=seen.names[:most], others=seen.others[:most]),
+            "took": round(1000 * (time.monotonic() - begun)),
             "left_out": max(0, len(seen.names) - most) + max(0, len(seen.others) - most),
         }
 

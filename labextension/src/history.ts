@@ -1,0 +1,34 @@
+/** The last minutes of one kernel, for the charts. */
+import type { ICellRun, ISample } from './protocol';
+
+/** One moment of one device, for the chart. */
+export interface IPoint {
+  time: number;
+  used: number | null;
+  own: number | null;
+}
+
+/** The last minutes of one kernel. */
+export class History {
+  constructor(readonly most = 3600) {}
+
+  /** uuid → points, oldest first. */
+  readonly points = new Map<string, IPoint[]>();
+  runs: ICellRun[] = [];
+
+  add(sample: ISample): void {
+    for (const device of sample.devices) {
+      const series = this.points.get(device.uuid) ?? [];
+      const { used, shares } = device;
+      series.push({ time: sample.time, used, own: shares.own });
+      if (series.length > this.most) {
+        series.splice(0, series.length - this.most);
+      }
+      this.points.set(device.uuid, series);
+    }
+  }
+
+  end(run: ICellRun): void {
+    this.runs = [...this.runs.slice(-199), run];
+  }
+}

@@ -1,0 +1,230 @@
+/**
+ * What the thread that runs the cells is asked: the names, *why?*, and clean-ups.
+ *
+ * Belongs to one link. All of it waits for a running cell; a clean-up can be cancelled while it waits.
+ */
+import { type ISignal, Signal } from '@lumino/signaling';
+import type { KernelLink, RequestError } from './comm';
+import type { IHolder, INames, IOffer, IReport } from './protocol';
+
+/** What is asked of a kernel to be cleaned up. */
+export interface IWish {
+  names: string[];
+  dangling: boolean;
+  empty: boolean;
+}
+
+/** A clean-up under way: first the plan, then the report. */
+export type Task =
+  | { step: 'planning' | 'freeing'; id: string; cancelling: boolean }
+  | { step: 'plan'; offer: IOffer; changed: boolean }
+  | { step: 'report'; report: IReport }
+  | { step: 'failed'; code: string; text: string };
+
+/** The answer to *why?*, or that it is on its way. */
+export interface IWhy {
+  title: string;
+  holders: IHolder[] | null;
+  notes: string[];
+  failed: { code: string; text: string } | null;
+}
+
+/** What *why?* is asked of: a name, or a tensor that has none. */
+export type Subject = { name: string } | { device: string; storage: number };
+
+export interface INamesView {
+  names: INames;
+  leftOut: number;
+  /** Milliseconds that the kernel's search took. */
+  took: number;
+  /** A cell has run since. */
+  isOld: boolean;
+}
+
+/** Milliseconds: a longer search for names is only made on demand, for it holds up the next cell. */
+const QUICK = 300;
+
+export class Notebook {
+  constructor(private readonly link: KernelLink) {}
+
+  get changed(): ISignal<this, void> {
+    return this._changed;
+  }
+
+  get names(): INamesView | null {
+    return this._names;
+  }
+
+  get isAsking(): boolean {
+    return this._isAsking;
+  }
+
+  /** Why the last list of names did not come. */
+  get failed(): { code: string; text: string } | null {
+    return this._failed;
+  }
+
+  get task(): Task | null {
+    return this._task;
+  }
+
+  get why(): IWhy | null {
+    return this._why;
+  }
+
+  /** A cell has run: what is on screen may not hold any more. */
+  age(): void {
+    if (this._names !== null) {
+      this._names = { ...this._names, isOld: true };
+      this._changed.emit();
+    }
+  }
+
+  /** Another process: nothing of what was known holds. */
+  forget(): void {
+    this._names = null;
+    this._failed = null;
+    this._task = null;
+    this._why = null;
+    this._changed.emit();
+  }
+
+  /** Ask for the names if there are none or old ones, the kernel is idle, and the search is short. */
+  async refreshQuietly(): Promise<void> {
+    const { _names: known, link } = this;
+    const isWanted = known === null || known.isOld;
+    const isQuick = (known?.took ?? 0) <= QUICK;
+    if (isWanted && isQuick && link.kernel.status === 'idle') {
+      await this.refresh();
+    }
+  }
+
+  /** Ask for the names anew. Waits for a running cell. */
+  async refresh(): Promise<void> {
+    if (this._isAsking) {
+      return;
+    }
+    this._isAsking = true;
+    this._changed.emit();
+    try {
+      const { names, left_out, took } = await this.link.ask('names', {});
+      this._names = { names, leftOut: left_out, took, isOld: false };
+      this._failed = null;
+    } catch (error) {
+      this._failed = words(error);
+    } finally {
+      this._isAsking = false;
+      this._changed.emit();
+    }
+  }
+
+  async askWhy(title: string, of: Subject): Promise<void> {
+    const mine: IWhy = { title, holders: null, notes: [], failed: null };
+    this._why = mine;
+    this._changed.emit();
+    const answer: IWhy = await this.link.ask('why', of).then(
+      ({ holders, notes }) => ({ ...mine, holders, notes }),
+      error => ({ ...mine, failed: words(error) })
+    );
+    if (this._why === mine) {
+      this._why = answer;
+      this._changed.emit();
+    }
+  }
+
+  closeWhy(): void {
+    this._why = null;
+    this._changed.emit();
+  }
+
+  /** Ask what a clean-up would do. One is under way at a time. */
+  async plan(wish: IWish): Promise<void> {
+    if (this._task?.step === 'planning' || this._task?.step === 'freeing') {
+      return;
+    }
+    await this._do('planning', started =>
+      this.link
+        .ask('plan', { ...wish }, started)
+        .then(offer => ({ step: 'plan', offer, changed: false }))
+    );
+  }
+
+  /** Do what the plan on screen says. */
+  async confirm(): Promise<void> {
+    const task = this._task;
+    if (task?.step !== 'plan') {
+      return;
+    }
+    const { token } = task.offer;
+    await this._do('freeing', started =>
+      this.link
+        .ask('free', { token }, started)
+        .then(done =>
+          'report' in done
+            ? { step: 'report', report: done.report }
+            : { step: 'plan', offer: done.changed, changed: true }
+        )
+    );
+    await this.refresh();
+  }
+
+  /** Put the plan or the report away; what waits for a running cell is cancelled. */
+  async dismiss(): Promise<void> {
+    const task = this._task;
+    if (task?.step === 'planning' || task?.step === 'freeing') {
+      this._task = { ...task, cancelling: true };
+      this._changed.emit();
+      // the request's own answer says how it ended; it comes when the cell lets it, so do not wait for it
+      const { cancelled } = await this.link
+        .ask('cancel', { target: task.id })
+        .catch(() => ({ cancelled: false }));
+      if (cancelled && this._task && 'id' in this._task) {
+        this._show(this._task.id === task.id ? null : this._task);
+      }
+      return;
+    }
+    this._show(null);
+  }
+
+  private async _do(
+    step: 'planning' | 'freeing',
+    ask: (started: (id: string) => void) => Promise<Task>
+  ): Promise<void> {
+    let mine = '';
+    const isMine = () =>
+      this._task !== null && 'id' in this._task && this._task.id === mine;
+    try {
+      const task = await ask(id => {
+        mine = id;
+        this._show({ step, id, cancelling: false });
+      });
+      if (isMine()) {
+        this._show(task);
+      }
+    } catch (error) {
+      const { code, text } = words(error);
+      if (isMine()) {
+        this._show(
+          code === 'cancelled' ? null : { step: 'failed', code, text }
+        );
+      }
+    }
+  }
+
+  private _show(task: Task | null): void {
+    this._task = task;
+    this._changed.emit();
+  }
+
+  private readonly _changed = new Signal<this, void>(this);
+  private _names: INamesView | null = null;
+  private _isAsking = false;
+  private _failed: { code: string; text: string } | null = null;
+  private _task: Task | null = null;
+  private _why: IWhy | null = null;
+}
+
+function words(error: unknown): { code: string; text: string } {
+  const { code, message } = error as RequestError;
+  return { code, text: message };
+}
