@@ -46,7 +46,7 @@ class _Extension:
         """``pre_run_cell``."""
         if self._link is not None:
             shell = self._shell()
-            self._link.live.begin(info, shell.execution_count if info.store_history and shell is not None else None)
+            self._link.live.begin(info, session.count_at_start(shell) if info.store_history else None)
         if self._watcher is not None or self.settings.every_cell or _WORD in (info.raw_cell or ""):
             self._made_watcher().before(info)
 

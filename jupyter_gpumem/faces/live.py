@@ -35,9 +35,9 @@ class _Lease(NamedTuple):
 class _Run:
     """A cell between its two events. Written by the thread that runs cells."""
 
-    def __init__(self, info: Any, shown: int | None) -> None:
+    def __init__(self, info: Any, count: int | None) -> None:
         self.info = info
-        self.shown = shown
+        self.count = count
         self.begun = time.time()
         self.windows: list[Any] = []
         self.before: dict[str, int] = {}
@@ -64,8 +64,6 @@ class Live:
         self._thread: threading.Thread | None = None
         self._wake = threading.Event()
         self._runs: list[_Run] = []
-        self._ahead: int | None = None
-        """By how much the shell's count is ahead while a cell runs; newer IPython counts before, older after it."""
         self._pid = os.getpid()
         self._fault: str | None = None
 
@@ -124,9 +122,9 @@ class Live:
         """Whether a cell runs, as far as its events tell."""
         return bool(self._runs)
 
-    def begin(self, info: Any, shown: int | None) -> None:
-        """``pre_run_cell``. ``shown`` is the shell's count, for a cell that is counted."""
-        run = _Run(info, shown)
+    def begin(self, info: Any, count: int | None) -> None:
+        """``pre_run_cell``. ``count`` is the cell's, if it is counted."""
+        run = _Run(info, count)
         self._runs.append(run)
         if self._leases:
             try:
@@ -144,8 +142,6 @@ class Live:
         while run.info is not info:  # it never got its second event
             _peaks(run)
             run = self._runs.pop()
-        if run.shown is not None and count is not None:
-            self._ahead = run.shown - count
         try:
             peaks = _peaks(run)
             if self._leases and not self._runs:
@@ -196,10 +192,7 @@ class Live:
 
     def _taken(self, interval: int) -> Mapping[str, Any]:
         first = self._runs[:1]
-        running = None
-        if first:
-            known = first[0].shown is not None and self._ahead is not None
-            running = first[0].record(first[0].shown - self._ahead if known else None)  # type: ignore[operator]
+        running = first[0].record(first[0].count) if first else None
         return wire.sample(import_module("jupyter_gpumem.analysis.sample").take(running), interval)
 
     def _tell(self, text: str) -> None:

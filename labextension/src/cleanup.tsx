@@ -1,7 +1,7 @@
 /** Cards in which a clean-up shows its plan and its report, and *why?* its answer. They take data and callbacks. */
 import type { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
-import { bytes, signed } from './format';
+import { bytes, signed, told } from './format';
 import type { IWhy, Task } from './notebook';
 import type { IAction, IAllocator, IHolding, IPlan, IReport } from './protocol';
 
@@ -176,7 +176,7 @@ function Actions(props: {
             {action.nbytes === null ? '?' : bytes(action.nbytes)}
           </span>
           {action.note && (
-            <span className="jp-gpumem-what">{trans.__(action.note)}</span>
+            <span className="jp-gpumem-what">{told(action.note, trans)}</span>
           )}
         </li>
       ))}
@@ -289,6 +289,6 @@ export function failure(
         'The kernel’s answer cannot be read: update jupyter_gpumem in the kernel or in JupyterLab.'
       );
     default:
-      return trans.__(text);
+      return told(text, trans);
   }
 }

@@ -1,7 +1,16 @@
 /** A card for each device: who uses its memory now, and its last minutes. Takes data, knows no model. */
 import type { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
-import { age, bytes, degrees, percent, share, usedOf, watts } from './format';
+import {
+  age,
+  bytes,
+  degrees,
+  percent,
+  share,
+  told,
+  usedOf,
+  watts
+} from './format';
 import type { IPoint } from './history';
 import type { IAllocator, ICellRun, IDevice, IShares } from './protocol';
 
@@ -45,7 +54,7 @@ export function Devices(props: IDevicesProps): JSX.Element {
     <div className="jp-gpumem-devices">
       {problem !== null && (
         <p className="jp-gpumem-note" role="status">
-          {trans.__(problem)}
+          {told(problem, trans)}
         </p>
       )}
       <ul className="jp-gpumem-cards" aria-label={trans.__('Devices')}>
@@ -204,7 +213,7 @@ function Details(props: IDevicesProps & { device: IDevice }): JSX.Element {
       ))}
       {device.notes.map(note => (
         <p className="jp-gpumem-note" key={note}>
-          {trans.__(note)}
+          {told(note, trans)}
         </p>
       ))}
     </div>

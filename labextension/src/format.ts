@@ -1,5 +1,7 @@
 /** Figures as text. What is null is "N/A", which is never the same as 0. */
 
+import type { TranslationBundle } from '@jupyterlab/translation';
+
 export const NOT_AVAILABLE = 'N/A';
 
 const UNITS = ['B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB'];
@@ -71,4 +73,10 @@ export function age(seconds: number): string {
   return seconds < 5400
     ? `${Math.round(seconds / 60)} min`
     : `${Math.round(seconds / 3600)} h`;
+}
+
+/** A sentence of the kernel's, translated if the catalogue has it. It is not ours: it may be any text. */
+export function told(text: string, trans: TranslationBundle): string {
+  const found: unknown = text === '' ? text : trans.__(text);
+  return typeof found === 'string' ? found : text;
 }

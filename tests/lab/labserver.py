@@ -1,0 +1,126 @@
+"""JupyterLab or Notebook 7 on a local port, with folders of its own, and the browser that looks at it."""
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from pathlib import Path
+
+import nbformat
+
+TESTS = Path(__file__).resolve().parents[1]
+ROOT = TESTS.parent
+CHROMIUM_ARGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-dev-shm-usage",
+]
+
+
+def chromium_path() -> str | None:
+    """The browser of this machine."""
+    return next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+
+def kernel_environment() -> dict[str, str]:
+    """Variables of every kernel: it finds the package from the checkout."""
+    return {"PYTHONPATH": os.pathsep.join([str(TESTS), str(ROOT)]), "PYTHONWARNINGS": "ignore"}
+
+
+def write_kernelspec(data: Path, name: str, argv: list[str], env: dict[str, str] | None = None, language="python"):
+    """A kernelspec for one server."""
+    folder = data / "kernels" / name
+    folder.mkdir(parents=True, exist_ok=True)
+    spec = {"argv": argv, "display_name": name, "language": language, "env": {**kernel_environment(), **(env or {})}}
+    (folder / "kernel.json").write_text(json.dumps(spec))
+
+
+class LabServer:
+    """A server that runs from ``LabServer(...)`` to ``stop()``."""
+
+    def __init__(self, home: Path, app: str = "lab", settings: dict | None = None, prefix: str = sys.prefix) -> None:
+        self.home = home
+        self.root = home / "root"
+        self.data = home / "data"
+        for folder in (self.root, self.data):
+            folder.mkdir(parents=True, exist_ok=True)
+        write_kernelspec(self.data, "plain", [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"])
+        self.settings({"@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": False}})
+        self.settings(settings or {})
+        # connection files are sockets' neighbours: their path must be short
+        self.runtime = Path(tempfile.mkdtemp(prefix="gm"))
+        self.port = _free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.log_path = home / "server.log"
+        self._log = open(self.log_path, "w")
+        command = [f"{prefix}/bin/jupyter", app, "--no-browser", "--ip=127.0.0.1", f"--port={self.port}"]
+        command += ["--ServerApp.port_retries=0", "--allow-root", "--IdentityProvider.token="]
+        command += [f"--ServerApp.root_dir={self.root}", "--LabApp.expose_app_in_browser=True"]
+        command += ["--JupyterNotebookApp.expose_app_in_browser=True"]
+        env = {
+            **os.environ,
+            "JUPYTER_CONFIG_DIR": str(home / "config"),
+            "JUPYTER_DATA_DIR": str(self.data),
+            "JUPYTER_RUNTIME_DIR": str(self.runtime),
+            "IPYTHONDIR": str(home / "ipython"),
+            "JUPYTERLAB_SETTINGS_DIR": str(home / "settings"),
+            "JUPYTERLAB_WORKSPACES_DIR": str(home / "workspaces"),
+        }
+        self.process = subprocess.Popen(command, stdout=self._log, stderr=subprocess.STDOUT, env=env)
+        self._wait()
+
+    def _wait(self) -> None:
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                urllib.request.urlopen(self.url + "/api", timeout=2).read()
+                return
+            except OSError:
+                if self.process.poll() is not None or time.monotonic() > deadline:
+                    raise RuntimeError(self.log_path.read_text()) from None
+                time.sleep(0.1)
+
+    def settings(self, values: dict) -> None:
+        """Write user settings: ``plugin:name`` → values."""
+        for plugin, content in values.items():
+            file = self.home / "settings" / (plugin.replace(":", "/") + ".jupyterlab-settings")
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(json.dumps(content))
+
+    def notebook(self, name: str, cells: list[str], kernel: str = "plain") -> str:
+        """Write a notebook and return its path below the server's root."""
+        node = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+        node.metadata["kernelspec"] = {"name": kernel, "display_name": kernel, "language": "python"}
+        nbformat.write(node, self.root / name)
+        return name
+
+    def get(self, path: str) -> object:
+        """What the server's REST API answers."""
+        return json.loads(urllib.request.urlopen(self.url + path, timeout=10).read())
+
+    def stop(self) -> None:
+        self.process.terminate()
+        try:
+            self.process.wait(20)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self._log.close()
+        shutil.rmtree(self.runtime, ignore_errors=True)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
