@@ -75,14 +75,33 @@ def show(node: nbformat.NotebookNode) -> None:
         print()
 
 
+def open_lab(name: str) -> None:
+    """JupyterLab with the quickstart and the sidebar, until it is ended with Ctrl-C."""
+    node = nbformat.read(HERE / "quickstart.ipynb", as_version=4)
+    node.metadata.kernelspec = {"name": name, "display_name": name, "language": "python"}
+    nbformat.write(node, BUILD / "quickstart.ipynb")
+    print("The panel is the chip icon in the right sidebar. Ctrl-C ends JupyterLab.", flush=True)
+    os.environ["JUPYTER_PATH"] = str(BUILD)
+    os.environ["IPYTHONDIR"] = str(BUILD / "ipython")
+    command = [sys.executable, "-m", "jupyterlab", f"--ServerApp.root_dir={BUILD}", "quickstart.ipynb"]
+    # a browser that cannot be opened is no fault: the address is printed
+    command += ["--allow-root"] if hasattr(os, "getuid") and os.getuid() == 0 else []
+    os.chdir(BUILD)
+    os.execv(sys.executable, command)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--machine", choices=("auto", "real", "simulated", "host"), default="auto")
+    parser.add_argument("--lab", action="store_true", help="open JupyterLab with the sidebar instead")
     parser.add_argument("--quiet", action="store_true", help="only execute and save")
     options = parser.parse_args()
     shutil.rmtree(BUILD, ignore_errors=True)
     BUILD.mkdir(parents=True)
     name = kernel(options.machine)
+    if options.lab:
+        open_lab(name)
+        return
     node = execute(HERE / "quickstart.ipynb", name)
     result = BUILD / "quickstart.ipynb"
     node.metadata.kernelspec = {"name": name, "display_name": name, "language": "python"}
@@ -90,8 +109,7 @@ def main() -> None:
     if not options.quiet:
         show(node)
     print(f"Executed and saved: {result.relative_to(ROOT)}")
-    print("To open it:  pip install jupyterlab   and then, in this folder:")
-    print(f"  JUPYTER_PATH={BUILD.relative_to(ROOT)} jupyter lab {result.relative_to(ROOT)}")
+    print("To see it live, with the GPU memory panel in the right sidebar of JupyterLab:  make lab")
 
 
 if __name__ == "__main__":

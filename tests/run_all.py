@@ -1,9 +1,10 @@
-"""Run pytest in several environments, and end with a line that counts all tests.
+"""Run pytest in several environments and vitest, and end with a line that counts all tests.
 
-    python tests/run_all.py "IPython 9:.venv/bin/python:tests" ...      name : Python : folder of tests
+    python tests/run_all.py "IPython 9:.venv/bin/python:tests" ...      name : Python, or npm : folder of tests
 """
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -20,7 +21,10 @@ def run(name: str, python: str, tests: str) -> tuple[int, Counter]:
     print(f"\n== {name}: {tests}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
+        if python == "npm":
+            return run_vitest(tests, Path(folder) / "report.json")
         command = [python, "-m", "pytest", tests, f"--junitxml={report}", "-q", "--ignore=tests/benchmarks"]
+        command += [] if tests.startswith("tests/lab") else ["--ignore=tests/lab"]
         env = {**os.environ, "PYTHONPATH": str(ROOT), "GPUMEM_OLDEST_PYTHON": str(ROOT / ".venv-oldest/bin/python")}
         status = subprocess.run(command, cwd=ROOT, env=env).returncode
         counts: Counter = Counter()
@@ -29,6 +33,20 @@ def run(name: str, python: str, tests: str) -> tuple[int, Counter]:
             if suite is not None:
                 counts = Counter({key: int(suite.get(key, 0)) for key in ("tests", "failures", "errors", "skipped")})
     return status, counts
+
+
+def run_vitest(folder: str, report: Path) -> tuple[int, Counter]:
+    """The same for the TypeScript of a folder."""
+    command = ["npx", "--no-install", "vitest", "run", "--reporter=dot", "--reporter=json", f"--outputFile.json={report}"]
+    status = subprocess.run(command, cwd=ROOT / folder).returncode
+    if not report.exists():
+        return status or 1, Counter()
+    found = json.loads(report.read_text())
+    skipped = found["numPendingTests"] + found.get("numTodoTests", 0)
+    # a file that cannot be loaded has no tests, but is a failure
+    broken = sum(suite["status"] == "failed" and not suite["assertionResults"] for suite in found["testResults"])
+    counts = {"tests": found["numTotalTests"], "failures": found["numFailedTests"], "errors": broken, "skipped": skipped}
+    return status, Counter(counts)
 
 
 def main() -> int:
