@@ -2,8 +2,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import psutil
@@ -101,47 +99,3 @@ def test_own_process_is_listed():
     assert own.own
     assert own.pid == os.getpid()
     assert own.used > 1 << 20
-
-
-def test_a_process_is_named_with_its_user():
-    name = host.process_names([os.getpid()])[os.getpid()]
-    assert name == f"{psutil.Process().name()} ({psutil.Process().username()})"
-
-
-GONE = 2**22 - 3
-
-
-@pytest.mark.parametrize(("first", "words"), [(True, "ended"), (None, "ended"), (False, "of another container")])
-def test_a_process_that_is_gone(monkeypatch, first, words):
-    monkeypatch.setattr(host, "in_first_pid_namespace", lambda: first)
-    assert host.process_names([GONE]) == {GONE: words}
-
-
-def test_a_process_that_proc_hides_is_not_called_ended(monkeypatch):
-    def forbid(pid, signal):
-        raise PermissionError
-
-    monkeypatch.setattr(host.os, "kill", forbid)
-    assert host.process_names([GONE]) == {GONE: "not visible"}
-
-
-def test_a_zombie_has_ended():
-    child = subprocess.Popen([sys.executable, "-c", ""])
-    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-    try:
-        assert host.process_names([child.pid])[child.pid].endswith(", ended")
-    finally:
-        child.wait()
-
-
-@pytest.mark.parametrize(("opened", "named"), [("/dev/nvidia0", True), ("/dev/nvidiactl", True), ("/dev/null", False), (None, False)])
-def test_in_a_container_a_drivers_pid_is_named_only_if_it_uses_a_gpu(tmp_path, monkeypatch, opened, named):
-    """It may be the host's number of somebody else."""
-    folder = tmp_path / str(os.getpid()) / "fd"
-    folder.mkdir(parents=True)
-    if opened:
-        (folder / "7").symlink_to(opened)
-    monkeypatch.setattr(host._has_gpu_open, "__defaults__", (tmp_path,))
-    monkeypatch.setattr(host, "in_first_pid_namespace", lambda: False)
-    assert ("(" in host.process_names([os.getpid()], of_gpu=True)[os.getpid()]) is named
-    assert "(" in host.process_names([os.getpid()])[os.getpid()], "not from a driver: no doubt"

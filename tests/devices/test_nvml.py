@@ -396,3 +396,59 @@ def test_a_fork_does_not_inherit_a_held_lock(nvml_machine):
     nvml_machine.put(A100)
     with nvml._lock:
         assert reads_in_a_fork()
+
+
+# ---------------------------------------------------------------- while somebody watches
+def inits(machine):
+    return sum(name.startswith("nvmlInit") for name, code in machine.calls() if code == 0)
+
+
+@pytest.fixture
+def watched():
+    """NVML stays open; afterwards it is closed."""
+    nvml.keep_open(True)
+    yield
+    nvml.keep_open(False)
+    _end_threads()
+
+
+def _end_threads():
+    for thread in threading.enumerate():
+        if thread.name == "jupyter_gpumem-nvml":
+            thread.join(10)
+
+
+def test_while_it_is_watched_nvml_stays_open(nvml_machine, watched):
+    for _ in range(3):
+        gpu(nvml_machine)
+    assert nvml_machine.open_count() == 1
+    nvml.keep_open(False)
+    _end_threads()
+    assert nvml_machine.open_count() == 0
+
+
+def test_unwatched_it_is_closed_after_each_reading(nvml_machine):
+    gpu(nvml_machine)
+    assert nvml_machine.open_count() == 0
+
+
+@pytest.mark.parametrize(
+    "fault",
+    ["fault fn=* dev=0 code=GPU_IS_LOST", "fault fn=nvmlDeviceGetCount_v2 code=UNKNOWN", "fault fn=nvmlInitWithFlags code=DRIVER_NOT_LOADED\nfault fn=nvmlInit_v2 code=DRIVER_NOT_LOADED"],
+)
+def test_after_a_fault_the_next_reading_begins_anew(nvml_machine, watched, fault):
+    gpu(nvml_machine)
+    nvml_machine.put(A100 + fault + "\n")
+    nvml.read()
+    assert nvml_machine.open_count() == 0
+    assert gpu(nvml_machine).used is not None
+    assert nvml_machine.open_count() == 1
+
+
+def test_what_the_watch_ends_while_a_reading_hangs_is_closed_when_it_returns(nvml_machine, watched):
+    gpu(nvml_machine)
+    nvml_machine.put(A100 + "delay fn=nvmlDeviceGetCount_v2 ms=700\n")
+    assert nvml.read(timeout=0.05).problem
+    nvml.keep_open(False)
+    _end_threads()
+    assert nvml_machine.open_count() == 0
