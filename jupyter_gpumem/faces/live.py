@@ -76,12 +76,12 @@ class Live:
             self._leases.pop(page, None)
             while len(self._leases) >= _MOST_PAGES:
                 del self._leases[next(iter(self._leases))]
-            is_first = not self._leases
+            is_due = all(interval / 1000 < other.interval for other in self._leases.values())
             self._leases[page] = _Lease(interval / 1000, time.monotonic() + lease, renewable)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._push_all, name="jupyter_gpumem-live", daemon=True)
                 self._thread.start()
-            elif is_first:
+            elif is_due:
                 self._wake.set()
         return {"interval": interval, "lease": lease}
 

@@ -55,7 +55,6 @@ def test_the_shortest_of_several_intervals_counts(live, sent):
     live.watch("slow", 60_000, 30, True)
     assert sent.get(timeout=30)["interval"] == 60_000
     live.watch("fast", 50, 30, True)
-    live.nudge()
     assert sent.get(timeout=30)["interval"] == 50
     assert live.unwatch("fast") == {"watching": 1}
     assert threads()
