@@ -29,5 +29,9 @@ export default defineConfig([
       'jupyter/prefer-lazy-imports': 'off'
     }
   },
+  {
+    files: ['src/__tests__/**'],
+    rules: { 'jupyter/no-untranslated-string': 'off' }
+  },
   prettier
 ]);

@@ -354,7 +354,10 @@ export class GpuMemModel {
       if (sinceAsked >= LEASE / 3 || isBack) {
         void this._watch();
       }
-      if (this._state.type === 'asking' && sinceAsked >= SILENCE) {
+      if (
+        this._state.type === 'asking' &&
+        now - this._since >= 1000 * SILENCE
+      ) {
         this._set({ type: 'silent' });
       }
       if (this.overdue !== null) {
@@ -457,6 +460,9 @@ export class GpuMemModel {
   }
 
   private _set(state: State): void {
+    if (state.type !== this._state.type) {
+      this._since = performance.now();
+    }
     this._state = state;
     this._changed.emit();
   }
@@ -480,5 +486,7 @@ export class GpuMemModel {
   private _arrived = 0;
   private _asked: KernelLink | null = null;
   private _askedAt = 0;
+  /** When the present state began. */
+  private _since = 0;
   private _glanced = -Infinity;
 }

@@ -1,0 +1,202 @@
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { KernelLink } from '../comm';
+import { Notebook } from '../notebook';
+import { FakeKernel, createMessage, settled } from './kernels';
+import { names, plan, report } from './records';
+
+let kernel: FakeKernel;
+let link: KernelLink;
+let notebook: Notebook;
+
+beforeEach(() => {
+  kernel = new FakeKernel();
+  link = new KernelLink(kernel.connection, createMessage);
+  notebook = new Notebook(link);
+});
+
+afterEach(() => link.dispose());
+
+const WISH = { names: ['x'], dangling: false, empty: false };
+const OFFER = { result: { token: 't1', plan: plan() } };
+const listed = (took = 3) => ({
+  result: { names: names(), left_out: 2, took }
+});
+
+describe('names', () => {
+  it('are asked once at a time', async () => {
+    void notebook.refresh();
+    void notebook.refresh();
+    expect(kernel.count('names')).toBe(1);
+    expect(notebook.isAsking).toBe(true);
+    await kernel.answer(kernel.last('names'), listed());
+    expect(notebook.isAsking).toBe(false);
+    expect(notebook.names).toMatchObject({ leftOut: 2, isOld: false });
+  });
+
+  it('that do not come leave the old ones and say why', async () => {
+    void notebook.refresh();
+    await kernel.answer(kernel.last('names'), listed());
+    void notebook.refresh();
+    await kernel.answer(kernel.last('names'), {
+      error: { code: 'fault', text: 'broken' }
+    });
+    expect(notebook.names?.names.names).toHaveLength(1);
+    expect(notebook.failed).toEqual({ code: 'fault', text: 'broken' });
+  });
+
+  it('are old after a cell, and then asked anew while the kernel is idle', async () => {
+    void notebook.refresh();
+    await kernel.answer(kernel.last('names'), listed());
+    void notebook.refreshQuietly();
+    expect(kernel.count('names')).toBe(1);
+    notebook.age();
+    expect(notebook.names?.isOld).toBe(true);
+    kernel.status = 'busy';
+    void notebook.refreshQuietly();
+    expect(kernel.count('names')).toBe(1);
+    kernel.status = 'idle';
+    void notebook.refreshQuietly();
+    expect(kernel.count('names')).toBe(2);
+  });
+
+  it('whose search holds up the next cell are only asked on demand', async () => {
+    void notebook.refresh();
+    await kernel.answer(kernel.last('names'), listed(2000));
+    notebook.age();
+    void notebook.refreshQuietly();
+    expect(kernel.count('names')).toBe(1);
+    void notebook.refresh();
+    expect(kernel.count('names')).toBe(2);
+  });
+});
+
+describe('a clean-up', () => {
+  const planned = async () => {
+    void notebook.plan(WISH);
+    await kernel.answer(kernel.last('plan'), OFFER);
+  };
+
+  it('is first a plan, then a report, then new names', async () => {
+    void notebook.plan(WISH);
+    expect(notebook.task).toMatchObject({ step: 'planning' });
+    await kernel.answer(kernel.last('plan'), OFFER);
+    expect(notebook.task).toMatchObject({ step: 'plan', changed: false });
+    expect(kernel.count('free')).toBe(0);
+    void notebook.confirm();
+    expect(kernel.last('free').args).toEqual({ token: 't1' });
+    await kernel.answer(kernel.last('free'), { result: { report: report() } });
+    expect(notebook.task).toMatchObject({ step: 'report' });
+    expect(kernel.count('names')).toBe(1);
+  });
+
+  it('whose plan has changed is shown again', async () => {
+    await planned();
+    void notebook.confirm();
+    await kernel.answer(kernel.last('free'), {
+      result: { changed: { token: 't2', plan: plan() } }
+    });
+    expect(notebook.task).toMatchObject({ step: 'plan', changed: true });
+  });
+
+  it('is one at a time', async () => {
+    void notebook.plan(WISH);
+    void notebook.plan(WISH);
+    expect(kernel.count('plan')).toBe(1);
+    await kernel.answer(kernel.last('plan'), OFFER);
+    void notebook.confirm();
+    void notebook.confirm();
+    void notebook.plan(WISH);
+    expect(kernel.count('free')).toBe(1);
+    expect(kernel.count('plan')).toBe(1);
+  });
+
+  it('is cancelled while it waits', async () => {
+    await planned();
+    void notebook.confirm();
+    void notebook.dismiss();
+    expect(notebook.task).toMatchObject({ cancelling: true });
+    expect(kernel.last('cancel').args).toEqual({
+      target: kernel.last('free').id
+    });
+    await kernel.answer(kernel.last('cancel'), { result: { cancelled: true } });
+    expect(notebook.task).toBeNull();
+    await kernel.answer(kernel.last('free'), {
+      error: { code: 'cancelled', text: '' }
+    });
+    expect(notebook.task).toBeNull();
+  });
+
+  it('that has begun is not cancelled, and its report comes', async () => {
+    await planned();
+    void notebook.confirm();
+    void notebook.dismiss();
+    await kernel.answer(kernel.last('cancel'), {
+      result: { cancelled: false }
+    });
+    await kernel.answer(kernel.last('free'), { result: { report: report() } });
+    expect(notebook.task).toMatchObject({ step: 'report' });
+  });
+
+  it('that fails says why, and can be put away', async () => {
+    void notebook.plan(WISH);
+    await kernel.answer(kernel.last('plan'), {
+      error: { code: 'input', text: 'no such name' }
+    });
+    expect(notebook.task).toEqual({
+      step: 'failed',
+      code: 'input',
+      text: 'no such name'
+    });
+    await notebook.dismiss();
+    expect(notebook.task).toBeNull();
+  });
+
+  it('is not confirmed where there is no plan', async () => {
+    await notebook.confirm();
+    expect(kernel.count('free')).toBe(0);
+  });
+
+  it('of a kernel that has ended is not shown for the next', async () => {
+    void notebook.plan(WISH);
+    notebook.forget();
+    await kernel.answer(kernel.last('plan'), OFFER);
+    expect(notebook.task).toBeNull();
+  });
+});
+
+describe('why', () => {
+  it('is asked and answered', async () => {
+    void notebook.askWhy('x', { name: 'x' });
+    expect(notebook.why).toMatchObject({ title: 'x', holders: null });
+    await kernel.answer(kernel.last('why'), {
+      result: { name: 'x', nbytes: 4, holders: [], notes: ['n'] }
+    });
+    expect(notebook.why).toMatchObject({ holders: [], notes: ['n'] });
+  });
+
+  it('shows the answer to the last question only', async () => {
+    void notebook.askWhy('x', { name: 'x' });
+    const first = kernel.last('why');
+    void notebook.askWhy('y', { name: 'y' });
+    await kernel.answer(first, {
+      result: { name: 'x', nbytes: 4, holders: [], notes: [] }
+    });
+    expect(notebook.why).toMatchObject({ title: 'y', holders: null });
+  });
+
+  it('that is closed does not come back', async () => {
+    void notebook.askWhy('x', { name: 'x' });
+    notebook.closeWhy();
+    await kernel.answer(kernel.last('why'), {
+      result: { name: 'x', nbytes: 4, holders: [], notes: [] }
+    });
+    expect(notebook.why).toBeNull();
+  });
+
+  it('that fails says so', async () => {
+    void notebook.askWhy('x', { name: 'x' });
+    kernel.become('dead');
+    await settled();
+    expect(notebook.why?.failed?.code).toBe('gone');
+  });
+});
