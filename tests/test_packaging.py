@@ -84,7 +84,7 @@ def test_a_wheel_is_made_from_the_sdist_without_node(tmp_path, can_build, wheel)
 def test_jupyterlab_says_that_the_installed_sidebar_is_ok(tmp_path, wheel):
     pytest.importorskip("jupyterlab")
     prefix = tmp_path / "prefix"
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--prefix", str(prefix), str(wheel)]
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--ignore-installed", "--prefix", str(prefix), str(wheel)]
     subprocess.run(command, check=True, capture_output=True)
     env = {**os.environ, "JUPYTER_PATH": str(prefix / "share" / "jupyter"), "JUPYTER_CONFIG_DIR": str(tmp_path / "config")}
     listed = subprocess.run([sys.executable, "-m", "jupyter", "labextension", "list"], capture_output=True, text=True, env=env)

@@ -1,7 +1,7 @@
 /** Cards in which a clean-up shows its plan and its report, and *why?* its answer. They take data and callbacks. */
 import type { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
-import { bytes, signed, told } from './format';
+import { NOT_AVAILABLE, bytes, signed, told } from './format';
 import type { IWhy, Task } from './notebook';
 import type { IAction, IAllocator, IHolding, IPlan, IReport } from './protocol';
 
@@ -36,7 +36,7 @@ export function WhyCard(props: {
         </ol>
       )}
       {why.notes.map(note => (
-        <p key={note}>{note}</p>
+        <p key={note}>{told(note, trans)}</p>
       ))}
       <div className="jp-gpumem-toolbar">
         <button className="jp-gpumem-button" onClick={props.onCloseWhy}>
@@ -56,6 +56,7 @@ export function TaskCard(props: {
   trans: TranslationBundle;
 }): JSX.Element {
   const { task, isBusy, onConfirm, onDismiss, trans } = props;
+  const total = task.step === 'plan' ? promised(task.offer.plan) : null;
   const close = (label: string) => (
     <button className="jp-gpumem-button" onClick={onDismiss}>
       {label}
@@ -95,7 +96,9 @@ export function TaskCard(props: {
               disabled={task.offer.plan.actions.length === 0}
               onClick={onConfirm}
             >
-              {trans.__('Free %1', bytes(promised(task.offer.plan)))}
+              {total === null
+                ? trans.__('Free')
+                : trans.__('Free %1', bytes(total))}
             </button>
             {close(trans.__('Cancel'))}
           </div>
@@ -136,25 +139,26 @@ function Notecard(props: {
   );
 }
 
-function steps(trans: TranslationBundle): Record<string, string> {
-  return {
-    'delete name': trans.__('delete'),
-    'move to host': trans.__('move to host memory'),
-    'forget last error': trans.__('forget the last error'),
-    'forget output': trans.__('forget output'),
-    'forget namespace': trans.__('forget namespace'),
-    'collect cycles': trans.__('collect cycles'),
-    'clear cache': trans.__('clear cache'),
-    'empty cache': trans.__('empty the cache of')
-  };
+function steps(trans: TranslationBundle): ReadonlyMap<string, string> {
+  return new Map([
+    ['delete name', trans.__('delete')],
+    ['move to host', trans.__('move to host memory')],
+    ['forget last error', trans.__('forget the last error')],
+    ['forget output', trans.__('forget output')],
+    ['forget namespace', trans.__('forget namespace')],
+    ['collect cycles', trans.__('collect cycles')],
+    ['clear cache', trans.__('clear cache')],
+    ['empty cache', trans.__('empty the cache of')]
+  ]);
 }
 
-/** What a plan gives back to the allocators, or, if it only empties caches, to the driver. */
-export function promised(plan: IPlan): number {
+/** What a plan gives back to the allocators, or, if it only empties caches, to the driver. Null where none is known. */
+export function promised(plan: IPlan): number | null {
   const of = (isEmpty: boolean) =>
     plan.actions
       .filter(action => (action.step === 'empty cache') === isEmpty)
-      .reduce((total, action) => total + (action.nbytes ?? 0), 0);
+      .flatMap(action => action.nbytes ?? [])
+      .reduce<number | null>((total, size) => (total ?? 0) + size, null);
   return of(false) || of(true);
 }
 
@@ -169,7 +173,7 @@ function Actions(props: {
       {actions.map((action, index) => (
         <li key={index}>
           <span className="jp-gpumem-path">
-            {named[action.step] ?? action.step}{' '}
+            {named.get(action.step) ?? action.step}{' '}
             {action.step !== 'collect cycles' && <b>{action.target}</b>}
           </span>
           <span className="jp-gpumem-number">
@@ -195,7 +199,7 @@ function Plan(props: { plan: IPlan; trans: TranslationBundle }): JSX.Element {
       )}
       <Left title={trans.__('This stays:')} holdings={plan.held} />
       {plan.notes.map(note => (
-        <p key={note}>{note}</p>
+        <p key={note}>{told(note, trans)}</p>
       ))}
     </>
   );
@@ -224,7 +228,10 @@ function Report(props: {
             <li key={`${after.framework} ${after.device}`}>
               <span className="jp-gpumem-path">{after.device}</span>
               <span className="jp-gpumem-number">
-                {trans.__('allocated %1', grown(pool => pool.allocated) ?? '')}
+                {trans.__(
+                  'allocated %1',
+                  grown(pool => pool.allocated) ?? NOT_AVAILABLE
+                )}
               </span>
               {reserved !== null && (
                 <span className="jp-gpumem-what">

@@ -8,20 +8,22 @@ import type { IHolding } from './protocol';
 const MOST_IN_GROUP = 50;
 
 /** The kernel's words for causes, in the order in which they are shown. */
-function causes(trans: TranslationBundle): Record<string, string> {
-  return {
-    'last error': trans.__('Last error'),
-    output: trans.__('Outputs'),
-    cycle: trans.__('Cycles'),
-    'dead frame': trans.__('Frames that are over'),
-    'hidden namespace': trans.__('Hidden namespaces'),
-    cache: trans.__('Caches'),
-    graph: trans.__('Graphs'),
-    running: trans.__('Running code'),
-    unknown: trans.__('Unknown'),
-    module: trans.__('Modules'),
-    registry: trans.__('Libraries')
-  };
+function causes(trans: TranslationBundle): ReadonlyMap<string, string> {
+  return new Map(
+    Object.entries({
+      'last error': trans.__('Last error'),
+      output: trans.__('Outputs'),
+      cycle: trans.__('Cycles'),
+      'dead frame': trans.__('Frames that are over'),
+      'hidden namespace': trans.__('Hidden namespaces'),
+      cache: trans.__('Caches'),
+      graph: trans.__('Graphs'),
+      running: trans.__('Running code'),
+      unknown: trans.__('Unknown'),
+      module: trans.__('Modules'),
+      registry: trans.__('Libraries')
+    })
+  );
 }
 
 export function Dangling(props: {
@@ -32,7 +34,7 @@ export function Dangling(props: {
   const { others, onWhy, trans } = props;
   const named = causes(trans);
   const groups = new Map<string, IHolding[]>();
-  for (const cause of Object.keys(named)) {
+  for (const cause of named.keys()) {
     groups.set(cause, []);
   }
   for (const holding of others) {
@@ -60,7 +62,7 @@ export function Dangling(props: {
           open={filled.length < 4}
         >
           <summary>
-            <span>{named[cause] ?? cause}</span>
+            <span>{named.get(cause) ?? cause}</span>
             <span className="jp-gpumem-number">{bytes(sum(holdings))}</span>
           </summary>
           <ul>

@@ -71,6 +71,15 @@ export function Devices(props: IDevicesProps): JSX.Element {
   );
 }
 
+/** Devices of which none is a part of another: of a GPU that is split its instances, the host only without any. */
+export function wholes(devices: readonly IDevice[]): IDevice[] {
+  const gpus = devices.filter(device => device.kind !== 'host');
+  const parents = new Set(gpus.map(device => device.parent));
+  return gpus.length > 0
+    ? gpus.filter(device => !parents.has(device.uuid))
+    : [...devices];
+}
+
 /** `GPU 0`, `GPU 0 · MIG 1`, or the host. */
 export function label(
   device: IDevice,
@@ -253,7 +262,9 @@ export function line(
   values.forEach((value, x) => {
     if (value !== null) {
       const y = HEIGHT - (HEIGHT * Math.min(value, total)) / total;
-      path += `${x - last > longest ? 'M' : 'L'}${x} ${y.toFixed(1)}`;
+      const place = `${x} ${y.toFixed(1)}`;
+      // a line to its own beginning is a dot
+      path += x - last > longest ? `M${place}L${place}` : `L${place}`;
       last = x;
     }
   });
@@ -277,7 +288,10 @@ function History(
   const recent = [...runs, ...(running ? [running] : [])].filter(
     run => (run.ended ?? to) >= from
   );
-  const peak = Math.max(0, ...series.map(point => point.used ?? 0));
+  const peak = Math.max(
+    0,
+    ...series.filter(point => point.time >= from).map(point => point.used ?? 0)
+  );
   return (
     <figure className="jp-gpumem-history">
       <svg
@@ -300,8 +314,7 @@ function History(
             run.count === null
               ? trans.__('cell')
               : trans.__('cell [%1]', run.count);
-          const highest =
-            device.alias !== null ? run.peaks[device.alias] : null;
+          const highest = peakOf(run, device);
           return (
             <rect
               key={`${run.begun}`}
@@ -348,6 +361,12 @@ function History(
   );
 }
 
+function peakOf(run: ICellRun, { alias }: IDevice): number | null {
+  return alias !== null && Object.hasOwn(run.peaks, alias)
+    ? run.peaks[alias]
+    : null;
+}
+
 function LastCell(props: {
   run: ICellRun | undefined;
   device: IDevice;
@@ -360,7 +379,7 @@ function LastCell(props: {
   if (run.ended === null) {
     return <span>{trans.__('cell [%1] is running', run.count)}</span>;
   }
-  const peak = device.alias === null ? undefined : run.peaks[device.alias];
+  const peak = peakOf(run, device);
   return peak ? (
     <span>{trans.__('cell [%1] peak %2', run.count, bytes(peak))}</span>
   ) : null;

@@ -77,6 +77,8 @@ export function age(seconds: number): string {
 
 /** A sentence of the kernel's, translated if the catalogue has it. It is not ours: it may be any text. */
 export function told(text: string, trans: TranslationBundle): string {
-  const found: unknown = text === '' ? text : trans.__(text);
+  // a sign of the catalogue's own would be filled in
+  const found: unknown =
+    text === '' || text.includes('%') ? text : trans.__(text);
   return typeof found === 'string' ? found : text;
 }

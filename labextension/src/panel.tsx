@@ -1,5 +1,5 @@
 /** The sidebar: gives the model's data to the three views, and says by itself whether it can be seen. */
-import { Dialog, showDialog } from '@jupyterlab/apputils';
+import { Dialog, showDialog, showErrorMessage } from '@jupyterlab/apputils';
 import type { TranslationBundle } from '@jupyterlab/translation';
 import {
   LabIcon,
@@ -243,7 +243,12 @@ export class GpuMemPanel extends SidePanel {
       ]
     });
     if (answer.button.accept) {
-      await deeds[deed](session);
+      const title = isRestart
+        ? trans.__('The kernel could not be restarted')
+        : trans.__('The kernel could not be shut down');
+      await deeds[deed](session).catch((error: Error) =>
+        showErrorMessage(title, error)
+      );
     }
   }
 

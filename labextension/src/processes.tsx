@@ -1,7 +1,7 @@
 /** Which notebook and which process holds what. Takes data and callbacks, knows no model. */
 import type { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
-import { label } from './devices';
+import { label, wholes } from './devices';
 import { bytes } from './format';
 import type { IDevice, IOwner } from './protocol';
 import type { ISessionName } from './tracker';
@@ -37,13 +37,8 @@ export function groups(
   const own = owners[0]?.kernel ?? null;
   const byPid = new Map(owners.map(owner => [owner.pid, owner]));
   const rows = new Map<number, IProcessRow>();
-  const gpus = devices.filter(device => device.kind !== 'host');
-  // a GPU that is split into instances lists their processes too
-  const parents = new Set(gpus.map(device => device.parent));
-  for (const device of gpus.length > 0 ? gpus : devices) {
-    for (const [pid, used] of parents.has(device.uuid)
-      ? []
-      : (device.processes ?? [])) {
+  for (const device of wholes(devices)) {
+    for (const [pid, used] of device.processes ?? []) {
       const owner = byPid.get(pid);
       if (owner) {
         const row = rows.get(pid) ?? { owner, uses: [] };
@@ -91,8 +86,9 @@ export interface IProcessesProps {
 
 export function Processes(props: IProcessesProps): JSX.Element {
   const { devices, owners, trans } = props;
-  const gpus = devices.filter(device => device.kind !== 'host');
-  const unattributed = gpus.filter(device => device.shares.unattributed);
+  const unattributed = wholes(devices).filter(
+    device => device.kind !== 'host' && device.shares.unattributed
+  );
   const found = groups(devices, owners);
   return (
     <div className="jp-gpumem-processes">

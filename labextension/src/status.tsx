@@ -2,7 +2,7 @@
 import { VDomRenderer } from '@jupyterlab/ui-components';
 import type { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
-import { label } from './devices';
+import { label, wholes } from './devices';
 import { bytes, share, usedOf } from './format';
 import type { GpuMemModel } from './model';
 import type { IDevice, ISample } from './protocol';
@@ -37,11 +37,8 @@ export function summary(
   if (what === 'busiest') {
     return `${name}: ${usedOf(device.used, device.total)}`;
   }
-  const gpus = sample.devices.filter(one => one.kind !== 'host');
-  const own = (gpus.length > 0 ? gpus : sample.devices).reduce(
-    (sum, one) => sum + (one.shares.own ?? 0),
-    0
-  );
+  const known = wholes(sample.devices).flatMap(one => one.shares.own ?? []);
+  const own = known.length > 0 ? known.reduce((sum, one) => sum + one) : null;
   return trans.__('This notebook: %1', bytes(own));
 }
 
