@@ -54,6 +54,7 @@ export class CurrentKernel {
     const { context } = place;
     context.kernelChanged.connect(this._onChange, this);
     context.statusChanged.connect(this._onChange, this);
+    context.connectionStatusChanged.connect(this._onChange, this);
     context.propertyChanged.connect(this._onChange, this);
     context.disposed.connect(this._onDisposed, this);
     this._changed.emit();
@@ -68,6 +69,7 @@ export class CurrentKernel {
     const context = this._place?.context;
     context?.kernelChanged.disconnect(this._onChange, this);
     context?.statusChanged.disconnect(this._onChange, this);
+    context?.connectionStatusChanged.disconnect(this._onChange, this);
     context?.propertyChanged.disconnect(this._onChange, this);
     context?.disposed.disconnect(this._onDisposed, this);
     this._place = null;

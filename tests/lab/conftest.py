@@ -12,12 +12,13 @@ import pytest
 pytest.importorskip("jupyterlab")
 pytest.importorskip("playwright")
 
-from playwright.sync_api import sync_playwright  # noqa: E402
+from playwright.sync_api import expect, sync_playwright  # noqa: E402
 
 sys.path.insert(0, os.path.dirname(__file__))
 from labserver import CHROMIUM_ARGS, LabServer, chromium_path  # noqa: E402
 
 EXTENSION = "jupyter-gpumem"
+expect.set_options(timeout=30_000)
 # what JupyterLab and Notebook themselves write to the console, with our extension disabled too
 _NOISE = re.compile(r"reading 'schema'|\[yjs#509\]|favicon|ResizeObserver|Failed to load resource|WebSocket|websocket")
 
@@ -117,6 +118,10 @@ class Page:
             notebook.deselectAll();
         }"""
         self.tab.evaluate(select, index)
+        self.tab.wait_for_function(
+            "['idle', 'busy'].includes(window.jupyterapp.shell.currentWidget.sessionContext.session?.kernel?.status)",
+            timeout=60_000,
+        )
         (self.command if wait else self.start)("notebook:run-cell")
 
     def status(self):

@@ -125,6 +125,7 @@ class NotebookTab extends Widget {
       session: { id: 's1', kernel: kernel.connection },
       kernelChanged: new Signal<this, void>(this),
       statusChanged: new Signal<this, void>(this),
+      connectionStatusChanged: new Signal<this, void>(this),
       propertyChanged: new Signal<this, void>(this)
     };
     Object.assign(this.sessionContext, {

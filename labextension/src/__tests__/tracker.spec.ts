@@ -8,6 +8,7 @@ import { FakeKernel } from './kernels';
 class Context {
   readonly kernelChanged = new Signal<this, void>(this);
   readonly statusChanged = new Signal<this, void>(this);
+  readonly connectionStatusChanged = new Signal<this, void>(this);
   readonly propertyChanged = new Signal<this, void>(this);
   readonly disposed = new Signal<this, void>(this);
   isDisposed = false;
@@ -66,11 +67,12 @@ describe('the current kernel', () => {
     current.visit(first.widget);
     first.context.kernelChanged.emit();
     first.context.statusChanged.emit();
+    first.context.connectionStatusChanged.emit();
     first.context.propertyChanged.emit();
-    expect(changes).toBe(4);
+    expect(changes).toBe(5);
     current.visit(second.widget);
     first.context.statusChanged.emit();
-    expect(changes).toBe(5);
+    expect(changes).toBe(6);
   });
 
   it('is none when the notebook is closed', () => {
