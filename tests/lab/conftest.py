@@ -6,6 +6,7 @@ import os
 import re
 import sys
 import urllib.request
+from urllib.parse import quote
 
 import pytest
 
@@ -75,7 +76,7 @@ def open_page(chromium):
 class Page:
     """A browser tab with a notebook and our panel."""
 
-    def __init__(self, browser, server, path, width=1280, height=900, reuse=None, panel=True, **context):
+    def __init__(self, browser, server, path, width=1280, height=900, reuse=None, panel=True, root=None, **context):
         self.server = server
         self.context = reuse or browser.new_context(viewport={"width": width, "height": height}, **context)
         self.tab = self.context.new_page()
@@ -83,7 +84,8 @@ class Page:
         self.tab.on("pageerror", lambda error: self._note(str(error)))
         self.tab.on("console", lambda message: message.type == "error" and self._note(message.text))
         workspace = re.sub(r"\W", "-", f"{path}-{id(self)}")
-        self.tab.goto(f"{server.url}/lab/workspaces/{workspace}/tree/{path}")
+        place = root if root else f"lab/workspaces/{workspace}/tree"
+        self.tab.goto(f"{server.url}/{place}/{quote(path)}")
         self.tab.wait_for_function("window.jupyterapp?.restored.then(() => true)", timeout=60_000)
         self.tab.wait_for_selector(".jp-NotebookPanel .jp-Cell", timeout=60_000)
         if panel:
