@@ -400,8 +400,13 @@ class Freed:
         return f"<{what}, {shown(self.nbytes)}, freed at {self.when} by gpufree>"
 
 
+_PLAIN = frozenset({bool, int, float, str})
+
+
 def to_json(record: Any) -> Any:
     """A record as plain dicts, lists, strings, numbers and None; enums by their value."""
+    if record is None or type(record) in _PLAIN:
+        return record
     if isinstance(record, enum.Enum):
         return record.value
     if dataclasses.is_dataclass(record) and not isinstance(record, type):

@@ -58,8 +58,11 @@ def user_names(shell: Shell | None) -> dict[str, Any]:
 
 
 def count_at_start(shell: Shell) -> int | None:
-    """The execution count of a cell that is about to run; None for a shell without history. Newer IPython counts before ``pre_run_cell``, older after it;
-    what tells them apart is that the cell's input is stored later than both."""
+    """The execution count of a cell that is about to run; None for a shell without history.
+
+    Newer IPython counts before ``pre_run_cell``, older after it; what tells them apart is that the cell's input is
+    stored later than both.
+    """
     if shell.history_manager is None:
         return None
     count: int = shell.execution_count

@@ -23,9 +23,9 @@ def sentences(file):
     apart = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in ast.walk(node)}
     apart |= {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in apart:
-            if SENTENCE.match(node.value):
-                yield node.value
+        text = node.value if isinstance(node, ast.Constant) and id(node) not in apart else None
+        if isinstance(text, str) and SENTENCE.match(text):
+            yield text
 
 
 TOLD = sorted({text for file in (PACKAGE / "devices").glob("*.py") for text in sentences(file)})

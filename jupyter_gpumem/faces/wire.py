@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from jupyter_gpumem.model import CellRun, Device, Sample
+    from jupyter_gpumem.model import CellRun, Device, Sample, Shares
 
 VERSION = 1
 COMM = "jupyter_gpumem"
@@ -146,15 +146,17 @@ def refusal(id: str, verb: str | None, code: str, text: str) -> dict[str, Any]:
 
 def sample(taken: Sample, interval: int) -> dict[str, Any]:
     """A sample, complete in itself: a page that has just been loaded can show it."""
-    record = _json(taken)
-    shares = record.pop("shares")
-    for device, row, share in zip(taken.devices, record["devices"], shares, strict=True):
-        row |= {"processes": _processes(device), "shares": share}
+    record = _json(replace(taken, devices=(), shares=()))
+    del record["shares"]
+    record["devices"] = [_device(*pair) for pair in zip(taken.devices, taken.shares, strict=True)]
     return {"kind": "sample", "interval": interval, **record}
 
 
-def _processes(device: Device) -> list[list[int | None]] | None:
-    return None if device.processes is None else [[p.pid, p.used] for p in device.processes]
+def _device(device: Device, shares: Shares) -> dict[str, Any]:
+    """Processes as pairs: there are hundreds of them in a sample."""
+    processes = None if device.processes is None else [[p.pid, p.used] for p in device.processes]
+    row: dict[str, Any] = _json(replace(device, processes=None))
+    return {**row, "processes": processes, "shares": shares._asdict()}
 
 
 def cell(run: CellRun) -> dict[str, Any]:

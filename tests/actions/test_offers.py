@@ -25,7 +25,7 @@ def plan_for(*names, dangling=False):
 
 def test_an_offer_changes_nothing_and_taking_it_up_does_what_it_says(shell, offers):
     offer = offers.make(plan_for("x"))
-    assert [(action.step.value, action.target, action.nbytes) for action in offer.plan.actions][0] == ("delete name", "x", 4000)
+    assert next((action.step.value, action.target, action.nbytes) for action in offer.plan.actions) == ("delete name", "x", 4000)
     assert "x" in shell.user_ns
     report = offers.take_up(offer.token)
     assert isinstance(report, Report)

@@ -6,22 +6,19 @@ import os
 import re
 import sys
 import urllib.request
-from urllib.parse import quote
 
 import pytest
 
 pytest.importorskip("jupyterlab")
 pytest.importorskip("playwright")
 
-from playwright.sync_api import expect, sync_playwright  # noqa: E402
+from playwright.sync_api import expect, sync_playwright
 
 sys.path.insert(0, os.path.dirname(__file__))
-from labserver import CHROMIUM_ARGS, LabServer, chromium_path  # noqa: E402
+from labserver import CHROMIUM_ARGS, LabServer, Page, chromium_path
 
 EXTENSION = "jupyter-gpumem"
 expect.set_options(timeout=30_000)
-# what JupyterLab and Notebook themselves write to the console, with our extension disabled too
-_NOISE = re.compile(r"reading 'schema'|\[yjs#509\]|favicon|ResizeObserver|Failed to load resource|WebSocket|websocket")
 
 
 @pytest.fixture(scope="session")
@@ -71,110 +68,3 @@ def open_page(chromium):
     for page in opened:
         page.context.close()
     assert not faults, faults
-
-
-class Page:
-    """A browser tab with a notebook and our panel."""
-
-    def __init__(self, browser, server, path, width=1280, height=900, reuse=None, panel=True, root=None, **context):
-        self.server = server
-        self.context = reuse or browser.new_context(viewport={"width": width, "height": height}, **context)
-        self.tab = self.context.new_page()
-        self.faults = []
-        self.tab.on("pageerror", lambda error: self._note(str(error)))
-        self.tab.on("console", lambda message: message.type == "error" and self._note(message.text))
-        workspace = re.sub(r"\W", "-", f"{path}-{id(self)}")
-        place = root if root else f"lab/workspaces/{workspace}/tree"
-        self.tab.goto(f"{server.url}/{place}/{quote(path)}")
-        self.tab.wait_for_function("window.jupyterapp?.restored.then(() => true)", timeout=60_000)
-        self.tab.wait_for_selector(".jp-NotebookPanel .jp-Cell", timeout=60_000)
-        if panel:
-            self.command("gpumem:open")
-
-    def _note(self, text):
-        if not _NOISE.search(text):
-            self.faults.append(text)
-
-    def command(self, name, args=None):
-        """Run a command of JupyterLab's and wait for it."""
-        self.tab.evaluate("([name, args]) => window.jupyterapp.commands.execute(name, args).then(() => 0)", [name, args or {}])
-
-    def start(self, name, args=None):
-        """Run a command without waiting for its end."""
-        self.tab.evaluate("([name, args]) => { void window.jupyterapp.commands.execute(name, args); }", [name, args or {}])
-
-    def wait_state(self, state, timeout=30):
-        self.tab.wait_for_selector(f'.jp-gpumem-header[data-state="{state}"]', state="attached", timeout=1000 * timeout)
-
-    def load(self):
-        """Press *Load the extension* and wait for figures."""
-        self.wait_state("notLoaded", 60)
-        self.tab.get_by_role("button", name="Load the extension").click()
-        self.tab.wait_for_selector(".jp-gpumem-card", timeout=60_000)
-
-    def run(self, index, wait=True):
-        """Run a cell; ``wait`` for its end."""
-        select = """index => {
-            const notebook = window.jupyterapp.shell.currentWidget.content;
-            notebook.activeCellIndex = index;
-            notebook.deselectAll();
-        }"""
-        self.tab.evaluate(select, index)
-        self.tab.wait_for_function(
-            "['idle', 'busy'].includes(window.jupyterapp.shell.currentWidget.sessionContext.session?.kernel?.status)",
-            timeout=60_000,
-        )
-        (self.command if wait else self.start)("notebook:run-cell")
-
-    def status(self):
-        return self.tab.evaluate("window.jupyterapp.shell.currentWidget.sessionContext.session?.kernel?.status")
-
-    def kernel_id(self):
-        return self.tab.evaluate("window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.id")
-
-    @property
-    def panel(self):
-        return self.tab.locator("#jupyter-gpumem-panel")
-
-    def text(self):
-        return self.panel.inner_text()
-
-    def wait_text(self, text, timeout=30):
-        """Until the panel says a text."""
-        self.tab.wait_for_function(
-            "text => document.querySelector('#jupyter-gpumem-panel')?.innerText.includes(text)",
-            arg=text,
-            timeout=1000 * timeout,
-        )
-
-    def wait_no_text(self, text, timeout=30):
-        self.tab.wait_for_function(
-            "text => !document.querySelector('#jupyter-gpumem-panel')?.innerText.includes(text)",
-            arg=text,
-            timeout=1000 * timeout,
-        )
-
-    def used(self, card=0):
-        """Bytes in the head of a device's card."""
-        text = self.tab.locator(".jp-gpumem-cardUsed").nth(card).inner_text()
-        part, _, whole = text.partition(" / ")
-        unit = part.split()[1] if " " in part else whole.split()[1]
-        return float(part.split()[0]) * 1024 ** ["B", "KiB", "MiB", "GiB", "TiB"].index(unit)
-
-    def record(self):
-        """Keep what the kernel sends: ``messages()`` has it afterwards."""
-        self.tab.evaluate(
-            """() => {
-                window.gpumem = [];
-                const kernel = window.jupyterapp.shell.currentWidget.sessionContext.session.kernel;
-                kernel.iopubMessage.connect((_, message) => {
-                    if (message.header.msg_type === 'comm_msg' && message.content.comm_id === 'jupyter_gpumem') {
-                        window.gpumem.push({at: Date.now() / 1000, ...message.content.data,
-                            size: JSON.stringify(message).length, status: kernel.status});
-                    }
-                });
-            }"""
-        )
-
-    def messages(self, kind=None):
-        return [m for m in self.tab.evaluate("window.gpumem") if kind is None or m["kind"] == kind]
