@@ -285,8 +285,11 @@ function History(
   const at = (time: number) => (WIDTH * (time - from)) / (to - from);
   // samples come at most once a minute while a page that cannot be heard waits for its cell
   const longest = Math.max(3, (WIDTH * 15) / (60 * minutes));
-  const recent = [...runs, ...(running ? [running] : [])].filter(
-    run => (run.ended ?? to) >= from
+  const recent = apart(
+    [...runs, ...(running ? [running] : [])].filter(
+      run => (run.ended ?? to) >= from
+    ),
+    run => Math.round(at(run.begun))
   );
   const peak = Math.max(
     0,
@@ -359,6 +362,14 @@ function History(
       </figcaption>
     </figure>
   );
+}
+
+/** Runs of which no two begin in one column; of those that would, the last. */
+export function apart(
+  runs: readonly ICellRun[],
+  column: (run: ICellRun) => number
+): ICellRun[] {
+  return [...new Map(runs.map(run => [column(run), run])).values()];
 }
 
 function peakOf(run: ICellRun, { alias }: IDevice): number | null {

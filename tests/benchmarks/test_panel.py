@@ -22,7 +22,7 @@ from playwright.sync_api import sync_playwright  # noqa: E402
 
 OLDEST = ROOT / ".venv-oldest" / "bin" / "python"
 SECONDS = float(os.environ.get("GPUMEM_BENCH_SECONDS", "20"))
-INTERVAL = 500
+INTERVAL = 1000
 LOOP = f"end = time.time() + {SECONDS}\nwhile time.time() < end: "
 CELLS = {
     "sleeps": f"import time; time.sleep({SECONDS})",
@@ -44,7 +44,9 @@ def browser():
 
 
 @pytest.fixture
-def serve(tmp_path):
+def serve(tmp_path, compiler):
+    from simgpu import kernel as simulated
+
     servers = []
 
     def start(subshells="disabled"):
@@ -52,10 +54,14 @@ def serve(tmp_path):
             "jupyter-gpumem:plugin": {"interval": INTERVAL},
             "@jupyterlab/apputils-extension:kernels-settings": {"commsOverSubshells": subshells},
         }
-        server = LabServer(tmp_path / subshells, settings=settings)
+        home = tmp_path / subshells
+        simulated.write_kernelspec(home / "data", home / "machine")
+        server = LabServer(home, settings=settings)
         servers.append(server)
         if OLDEST.exists():
-            write_kernelspec(server.data, "oldest", [str(OLDEST), "-m", "ipykernel_launcher", "-f", "{connection_file}"])
+            argv = [str(OLDEST), "-m", "simgpu.kernel", "-f", "{connection_file}"]
+            path = os.pathsep.join([str(ROOT / "tests"), str(ROOT)])
+            write_kernelspec(server.data, "oldest", argv, {**simulated.environment(home / "machine"), "PYTHONPATH": path})
         return server
 
     yield start
@@ -81,13 +87,13 @@ def run_and_listen(page, index):
 @pytest.mark.parametrize("subshells", ["disabled", "perCommTarget", "perComm"])
 def test_samples_while_cells_run(row, browser, serve, subshells):
     server = serve(subshells)
-    for kernel in ("plain", "oldest") if OLDEST.exists() else ("plain",):
+    for kernel in ("simgpu", "oldest") if OLDEST.exists() else ("simgpu",):
         page = Page(browser, server, server.notebook(f"{kernel}.ipynb", list(CELLS.values()), kernel))
         page.load()
         page.record()
         for index, what in enumerate(CELLS):
             count, lost, oldest = run_and_listen(page, index)
-            name = "ipykernel 7" if kernel == "plain" else "ipykernel 6"
+            name = "ipykernel 7" if kernel == "simgpu" else "ipykernel 6"
             row(
                 f"{name}, comms over subshells {subshells}, cell: {what}",
                 f"{lost} of {count} lost, age ≤ {1000 * oldest / INTERVAL:.2f} × interval",

@@ -4,7 +4,7 @@ import { cleanup, render, screen } from '@testing-library/react';
 import fc from 'fast-check';
 import * as React from 'react';
 import { afterEach, describe, expect, it } from 'vitest';
-import { columns, Devices, type IDevicesProps, line } from '../devices';
+import { apart, columns, Devices, type IDevicesProps, line } from '../devices';
 import type { IPoint } from '../history';
 import { device, GIB, NOW, run } from './records';
 
@@ -188,6 +188,14 @@ describe('columns and line', () => {
     expect(line([0, null, 50, null, null, null, 100], 100, 3)).toBe(
       'M0 48.0L0 48.0L2 24.0M6 0.0L6 0.0'
     );
-    expect(line([200], 100, 3)).toBe('M0 0.0');
+    expect(line([200], 100, 3)).toBe('M0 0.0L0 0.0');
+  });
+});
+
+describe('marks of cells', () => {
+  it('that begin in one column are one, the last of them', () => {
+    const runs = [1.1, 1.2, 1.4, 5, 9].map(begun => run({ begun }));
+    const drawn = apart(runs, ({ begun }) => Math.round(begun));
+    expect(drawn.map(({ begun }) => begun)).toEqual([1.4, 5, 9]);
   });
 });
