@@ -20,7 +20,15 @@ export class History {
     for (const device of sample.devices) {
       const series = this.points.get(device.uuid) ?? [];
       const { used, shares } = device;
-      series.push({ time: sample.time, used, own: shares.own });
+      const point = { time: sample.time, used, own: shares.own };
+      const last = series.at(-1);
+      if (last && Math.floor(last.time) === Math.floor(point.time)) {
+        // a chart shows no more than a point a second; of those within one the highest, so that no peak is lost
+        last.used = highest(last.used, point.used);
+        last.own = highest(last.own, point.own);
+      } else {
+        series.push(point);
+      }
       if (series.length > this.most) {
         series.splice(0, series.length - this.most);
       }
@@ -31,4 +39,8 @@ export class History {
   end(run: ICellRun): void {
     this.runs = [...this.runs.slice(-199), run];
   }
+}
+
+function highest(a: number | null, b: number | null): number | null {
+  return a === null ? b : b === null ? a : Math.max(a, b);
 }

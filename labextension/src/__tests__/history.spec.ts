@@ -71,6 +71,18 @@ describe('History', () => {
     expect(kept[3599].time).toBe(NOW + 3999);
   });
 
+  it('keeps one point a second, the highest, however often samples come', () => {
+    const history = new History();
+    for (const [step, used] of [GIB, 5 * GIB, null, 2 * GIB].entries()) {
+      history.add(
+        sample({ time: NOW + step / 10, devices: [device({ used })] })
+      );
+    }
+    const [point, ...more] = history.points.get('GPU-a') ?? [];
+    expect(point).toMatchObject({ time: NOW, used: 5 * GIB });
+    expect(more).toEqual([]);
+  });
+
   it('keeps the last 200 cells', () => {
     const history = new History();
     for (let count = 1; count <= 205; count++) {
