@@ -279,7 +279,8 @@ function mark(
     prompt.removeAttribute('title');
     return;
   }
-  prompt.dataset.gpumemStayed = signed(stayed);
+  // beside a prompt there is room for three digits
+  prompt.dataset.gpumemStayed = signed(stayed).replace(/(\d\d)\.\d/, '$1');
   prompt.title = trans.__(
     '%1 of GPU memory stayed after this cell',
     signed(stayed)
