@@ -3,6 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 OLDEST := .venv-oldest
 MIDDLE := .venv-middle
+OLD_LAB := .venv-lab42
 PIP := -m pip install --quiet --disable-pip-version-check
 TESTED := torch==2.13.0 numpy pandas pytest pytest-timeout nbclient nbformat jupyter-client psutil nvidia-ml-py
 
@@ -26,9 +27,10 @@ test: .venv/made $(OLDEST)/made browser ## all tests: Python, TypeScript, browse
 	$(BIN)/python tests/run_all.py "TypeScript:npm:labextension" "IPython 9:$(BIN)/python:tests" \
 	  "IPython 7.34:$(OLDEST)/bin/python:tests/kernel" "browser:$(BIN)/python:tests/lab"
 
-test-matrix: .venv/made $(MIDDLE)/made $(OLDEST)/made browser ## everything, Python's on IPython 9, 8 and 7.34
+test-matrix: .venv/made $(MIDDLE)/made $(OLDEST)/made $(OLD_LAB)/made browser ## all on IPython 9, 8, 7.34; JupyterLab 4.2
 	$(BIN)/python tests/run_all.py "TypeScript:npm:labextension" "IPython 9:$(BIN)/python:tests" \
 	  "IPython 8:$(MIDDLE)/bin/python:tests" "IPython 7.34:$(OLDEST)/bin/python:tests" "browser:$(BIN)/python:tests/lab"
+	GPUMEM_LAB_PREFIX=$(CURDIR)/$(OLD_LAB) $(BIN)/python tests/run_all.py "JupyterLab 4.2:$(BIN)/python:tests/lab/test_story.py"
 
 test-gpu: .venv/made ## the tests that need a real GPU
 	$(BIN)/python -m pytest tests -m gpu
@@ -77,6 +79,14 @@ labextension/node_modules/made: labextension/package.json labextension/package-l
 browser:
 	@command -v chromium chromium-browser google-chrome > /dev/null || \
 	  { $(SUDO) apt-get update -qq && $(SUDO) apt-get install -y -qq --no-install-recommends chromium fonts-noto-cjk; }
+
+# the oldest JupyterLab and Notebook that are supported, with the wheel as a user installs it
+$(OLD_LAB)/made: .venv/made
+	$(PYTHON) -m venv $(OLD_LAB)
+	$(OLD_LAB)/bin/python $(PIP) "jupyterlab==4.2.*" "notebook==7.2.*"
+	$(BIN)/python -m build --wheel --no-isolation --outdir dist . > /dev/null
+	$(OLD_LAB)/bin/python $(PIP) --no-deps --force-reinstall dist/jupyter_gpumem-*.whl
+	touch $@
 
 # what Colab and Kaggle pin; the package is not installed here, only looked at from the checkout
 $(OLDEST)/made: Makefile

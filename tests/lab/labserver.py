@@ -54,7 +54,7 @@ def write_kernelspec(data: Path, name: str, argv: list[str], env: dict[str, str]
 class LabServer:
     """A server that runs from ``LabServer(...)`` to ``stop()``."""
 
-    def __init__(self, home: Path, app: str = "lab", settings: dict | None = None, prefix: str = sys.prefix) -> None:
+    def __init__(self, home: Path, app: str = "lab", settings: dict | None = None) -> None:
         self.home = home
         self.root = home / "root"
         self.data = home / "data"
@@ -69,6 +69,8 @@ class LabServer:
         self.url = f"http://127.0.0.1:{self.port}"
         self.log_path = home / "server.log"
         self._log = self.log_path.open("w")
+        # JupyterLab may live in another environment than the kernels and the tests
+        prefix = os.environ.get("GPUMEM_LAB_PREFIX", sys.prefix)
         command = [f"{prefix}/bin/jupyter", app, "--no-browser", "--ip=127.0.0.1", f"--port={self.port}"]
         command += ["--ServerApp.port_retries=0", "--allow-root", "--IdentityProvider.token="]
         command += [f"--ServerApp.root_dir={self.root}", "--LabApp.expose_app_in_browser=True"]
