@@ -41,6 +41,28 @@ export class History {
   }
 }
 
+/** The histories of the kernels that were in front last. */
+export class Histories {
+  constructor(readonly most = 8) {}
+
+  /** That of a kernel, which is now in front. */
+  of(kernel: string): History {
+    const known = this._known.get(kernel) ?? new History();
+    this._known.delete(kernel);
+    this._known.set(kernel, known);
+    for (const oldest of [...this._known.keys()].slice(0, -this.most)) {
+      this._known.delete(oldest);
+    }
+    return known;
+  }
+
+  forget(kernel: string): void {
+    this._known.delete(kernel);
+  }
+
+  private readonly _known = new Map<string, History>();
+}
+
 function highest(a: number | null, b: number | null): number | null {
   return a === null ? b : b === null ? a : Math.max(a, b);
 }

@@ -6,26 +6,11 @@
  */
 import { type ISignal, Signal } from '@lumino/signaling';
 import type { KernelLink, RequestError } from './comm';
-import { History } from './history';
+import { Histories, History } from './history';
 import { Notebook } from './notebook';
 import type { ICellRun, ISample, Message } from './protocol';
+import { ASKABLE, type State, hindranceOf } from './states';
 import type { CurrentKernel } from './tracker';
-
-/** Why there are no figures, or that there are some. Each has its own sentence. */
-export type State =
-  | { type: 'noNotebook' }
-  | { type: 'noKernel' }
-  | { type: 'starting' }
-  | { type: 'restarting' }
-  | { type: 'dead' }
-  | { type: 'disconnected' }
-  | { type: 'notPython'; language: string }
-  | { type: 'asking' }
-  | { type: 'silent' }
-  | { type: 'notLoaded' }
-  | { type: 'loading' }
-  | { type: 'notInstalled'; text: string }
-  | { type: 'ready' };
 
 export interface IOptions {
   /** Milliseconds between samples. */
@@ -40,17 +25,6 @@ const LEASE = 30;
 const SILENCE = 40;
 /** Seconds between two single samples for the status bar. */
 const GLANCE = 10;
-/** States in which a kernel can be asked for a lease. */
-const ASKABLE: readonly State['type'][] = [
-  'asking',
-  'silent',
-  'loading',
-  'notLoaded',
-  'notInstalled',
-  'ready'
-];
-/** Kernels whose history is kept. */
-const MOST_KERNELS = 8;
 
 export class GpuMemModel {
   constructor(
@@ -207,7 +181,7 @@ export class GpuMemModel {
       this._link.rebooted.connect(this._onRebooted, this);
       this._notebook = new Notebook(this._link);
       this._notebook.changed.connect(() => this._changed.emit(), this);
-      this._history = this._historyOf(kernel.id);
+      this._history = this._histories.of(kernel.id);
       this._set({ type: 'asking' });
       void this._attach(this._link);
     } else {
@@ -216,27 +190,12 @@ export class GpuMemModel {
     this._changed.emit();
   }
 
-  private _historyOf(kernel: string): History {
-    const known = this._histories.get(kernel) ?? new History();
-    this._histories.delete(kernel);
-    this._histories.set(kernel, known);
-    for (const oldest of [...this._histories.keys()].slice(0, -MOST_KERNELS)) {
-      this._histories.delete(oldest);
-    }
-    return known;
-  }
-
   private _onStatus(): void {
-    const status = this._link?.kernel.status;
-    const connection = this._link?.kernel.connectionStatus;
-    if (status === 'dead' || status === 'terminating') {
-      this._set({ type: 'dead' });
-    } else if (status === 'restarting' || status === 'autorestarting') {
-      this._set({ type: 'restarting' });
-    } else if (status === 'starting') {
-      this._set({ type: 'starting' });
-    } else if (connection !== 'connected') {
-      this._set({ type: 'disconnected' });
+    const kernel = this._link?.kernel;
+    const status = kernel?.status;
+    const hindrance = kernel && hindranceOf(kernel);
+    if (hindrance) {
+      this._set(hindrance);
     } else if (
       ['restarting', 'starting', 'dead', 'disconnected'].includes(
         this._state.type
@@ -444,8 +403,8 @@ export class GpuMemModel {
   private _onRebooted(): void {
     this._forget();
     if (this._link !== null) {
-      this._histories.delete(this._link.kernel.id);
-      this._history = this._historyOf(this._link.kernel.id);
+      this._histories.forget(this._link.kernel.id);
+      this._history = this._histories.of(this._link.kernel.id);
     }
     this._onStatus();
   }
@@ -471,7 +430,7 @@ export class GpuMemModel {
   private readonly _sampled = new Signal<this, ISample>(this);
   private readonly _cellEnded = new Signal<this, ICellRun>(this);
   private readonly _clock: ReturnType<typeof setInterval>;
-  private readonly _histories = new Map<string, History>();
+  private readonly _histories = new Histories();
   private _options: IOptions = { interval: 1000, inStatusBar: true };
   private _state: State = { type: 'noNotebook' };
   private _link: KernelLink | null = null;

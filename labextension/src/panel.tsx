@@ -13,8 +13,9 @@ import { Panel } from '@lumino/widgets';
 import * as React from 'react';
 import { Devices } from './devices';
 import { age } from './format';
-import type { GpuMemModel, State } from './model';
+import type { GpuMemModel } from './model';
 import { Processes } from './processes';
+import { type State, sentence } from './states';
 import { Tensors } from './tensors';
 import type { ISessionName } from './tracker';
 
@@ -279,48 +280,6 @@ export class GpuMemPanel extends SidePanel {
 
   private readonly _settingsChanged = new Signal<this, void>(this);
   private _settings: ISettings = { alertAt: 90, minutes: 10 };
-}
-
-/** One sentence for each state that is not `ready`. */
-export function sentence(
-  state: State,
-  trans: TranslationBundle
-): string | null {
-  switch (state.type) {
-    case 'noNotebook':
-      return trans.__('Open a notebook or a console to see its memory.');
-    case 'noKernel':
-      return trans.__('This notebook has no kernel.');
-    case 'starting':
-      return trans.__('The kernel is starting…');
-    case 'restarting':
-      return trans.__('The kernel is restarting…');
-    case 'dead':
-      return trans.__('The kernel has died. Restart it to go on.');
-    case 'disconnected':
-      return trans.__('Not connected with the kernel; trying again…');
-    case 'notPython':
-      return trans.__(
-        'This is a kernel for %1; GPU memory is shown for Python kernels.',
-        state.language
-      );
-    case 'asking':
-      return trans.__('Asking the kernel…');
-    case 'silent':
-      return trans.__(
-        'The kernel is busy and has not answered for 40 s. Figures come when its cell lets it.'
-      );
-    case 'notLoaded':
-      return trans.__('jupyter_gpumem is not loaded in this kernel.');
-    case 'loading':
-      return trans.__('Loading; this waits for a running cell…');
-    case 'notInstalled':
-      return trans.__(
-        'The kernel could not load jupyter_gpumem. If it is not installed in the kernel’s environment: %pip install jupyter_gpumem'
-      );
-    default:
-      return null;
-  }
 }
 
 function StateLine(props: {

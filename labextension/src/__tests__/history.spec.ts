@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { History } from '../history';
+import { Histories, History } from '../history';
 import { device, GIB, MIB, NOW, run, sample, shares } from './records';
 
 describe('History', () => {
@@ -100,5 +100,26 @@ describe('History', () => {
     history.end(run({ count: 2 }));
     expect(before.map(({ count }) => count)).toEqual([1]);
     expect(history.runs.map(({ count }) => count)).toEqual([1, 2]);
+  });
+});
+
+describe('Histories', () => {
+  it('keep those of the kernels that were in front last', () => {
+    const histories = new Histories(2);
+    const first = histories.of('a');
+    histories.of('b');
+    expect(histories.of('a')).toBe(first);
+    histories.of('c');
+    expect(histories.of('a')).toBe(first);
+    histories.of('d');
+    histories.of('e');
+    expect(histories.of('a')).not.toBe(first);
+  });
+
+  it('forget one that is void', () => {
+    const histories = new Histories();
+    const first = histories.of('a');
+    histories.forget('a');
+    expect(histories.of('a')).not.toBe(first);
   });
 });

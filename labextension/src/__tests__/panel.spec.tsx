@@ -10,11 +10,12 @@ import {
 } from '@testing-library/react';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { History } from '../history';
-import type { GpuMemModel, State } from '../model';
-import { GpuMemPanel, sentence } from '../panel';
+import type { GpuMemModel } from '../model';
+import { GpuMemPanel } from '../panel';
+import { type State, sentence } from '../states';
+import { states } from './states';
 import type { ISample } from '../protocol';
 import {
-  brackets,
   device,
   GIB,
   HOSTILE,
@@ -79,37 +80,7 @@ afterEach(() => {
   panel.dispose();
 });
 
-const states: State[] = [
-  { type: 'noNotebook' },
-  { type: 'noKernel' },
-  { type: 'starting' },
-  { type: 'restarting' },
-  { type: 'dead' },
-  { type: 'disconnected' },
-  { type: 'notPython', language: 'R' },
-  { type: 'asking' },
-  { type: 'silent' },
-  { type: 'notLoaded' },
-  { type: 'loading' },
-  { type: 'notInstalled', text: 'No module named jupyter_gpumem' }
-];
-
 describe('the state', () => {
-  it('has a sentence of its own, each, and none if all is well', () => {
-    const said = states.map(state => sentence(state, trans));
-    expect(new Set(said).size).toBe(states.length);
-    for (const text of said) {
-      expect(text).toMatch(/\S/);
-    }
-    expect(sentence({ type: 'ready' }, trans)).toBeNull();
-    for (const state of states) {
-      expect(sentence(state, brackets)).toMatch(/^⟦.*⟧$/);
-    }
-    expect(sentence({ type: 'notPython', language: 'R' }, trans)).toContain(
-      'R;'
-    );
-  });
-
   it('is said in the panel, with a button only where it helps', async () => {
     await show();
     for (const state of states) {
