@@ -80,7 +80,7 @@ if mode == "on":
     shell.run_cell("%gpumem on", store_history=True)
 else:
     shell.run_cell("pass # on", store_history=True)
-STEADY = r"ipython-input-\S+-[0-9a-f]+|\d+(\.\d+)? ?(ns|.s|ms|s)\b|0x[0-9a-f]+|/tmp/\S+|# plain|# %%gpu\S*( --dry-run)?"
+STEADY = r"ipython-input-\S+-[0-9a-f]+|\d+(\.\d+)?(e[+-]?\d+)? ?(ns|.s|ms|s)\b|0x[0-9a-f]+|/tmp/\S+|# plain|# %%gpu\S*( --dry-run)?"
 rows = {}
 for name, cell in cells.items():
     head = "" if cell.startswith("%%") and mode in ("plain", "on") else first
