@@ -176,6 +176,7 @@ export class GpuMemModel {
       return;
     }
     if (this._link === null) {
+      this._foreign = null;
       this._link = this.makeLink(kernel);
       this._link.pushed.connect(this._onPushed, this);
       this._link.rebooted.connect(this._onRebooted, this);
@@ -196,6 +197,8 @@ export class GpuMemModel {
     const hindrance = kernel && hindranceOf(kernel);
     if (hindrance) {
       this._set(hindrance);
+    } else if (this._foreign !== null) {
+      this._set({ type: 'notPython', language: this._foreign });
     } else if (
       ['restarting', 'starting', 'dead', 'disconnected'].includes(
         this._state.type
@@ -219,6 +222,7 @@ export class GpuMemModel {
     }
     const language = spec?.language_info?.name ?? 'python';
     if (language !== 'python') {
+      this._foreign = language;
       this._set({ type: 'notPython', language });
       return;
     }
@@ -433,6 +437,8 @@ export class GpuMemModel {
   private readonly _histories = new Histories();
   private _options: IOptions = { interval: 1000, inStatusBar: true };
   private _state: State = { type: 'noNotebook' };
+  /** The kernel's language, if it is known to be another than Python. */
+  private _foreign: string | null = null;
   private _link: KernelLink | null = null;
   private _notebook: Notebook | null = null;
   private _history = new History();

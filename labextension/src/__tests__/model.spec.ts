@@ -82,6 +82,11 @@ describe('what is said where there are no figures', () => {
     model.isActive = true;
     await current.show(kernel);
     expect(model.state).toEqual({ type: 'notPython', language: 'julia' });
+    kernel.connectionStatus = 'connecting';
+    await current.become('unknown');
+    kernel.connectionStatus = 'connected';
+    await current.become('idle');
+    expect(model.state).toEqual({ type: 'notPython', language: 'julia' });
     expect(kernel.sent).toEqual([]);
   });
 
