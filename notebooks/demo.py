@@ -75,16 +75,21 @@ def show(node: nbformat.NotebookNode) -> None:
         print()
 
 
+def save(node: nbformat.NotebookNode, name: str) -> Path:
+    """Write a notebook that opens with a kernel of that name."""
+    node.metadata.kernelspec = {"name": name, "display_name": name, "language": "python"}
+    result = BUILD / "quickstart.ipynb"
+    nbformat.write(node, result)
+    return result
+
+
 def open_lab(name: str) -> None:
     """JupyterLab with the quickstart and the sidebar, until it is ended with Ctrl-C."""
-    node = nbformat.read(HERE / "quickstart.ipynb", as_version=4)
-    node.metadata.kernelspec = {"name": name, "display_name": name, "language": "python"}
-    nbformat.write(node, BUILD / "quickstart.ipynb")
+    save(nbformat.read(HERE / "quickstart.ipynb", as_version=4), name)
     print("The panel is the chip icon in the right sidebar. Ctrl-C ends JupyterLab.", flush=True)
     os.environ["JUPYTER_PATH"] = str(BUILD)
     os.environ["IPYTHONDIR"] = str(BUILD / "ipython")
     command = [sys.executable, "-m", "jupyterlab", f"--ServerApp.root_dir={BUILD}", "quickstart.ipynb"]
-    # a browser that cannot be opened is no fault: the address is printed
     command += ["--allow-root"] if hasattr(os, "getuid") and os.getuid() == 0 else []
     os.chdir(BUILD)
     os.execv(sys.executable, command)
@@ -103,9 +108,7 @@ def main() -> None:
         open_lab(name)
         return
     node = execute(HERE / "quickstart.ipynb", name)
-    result = BUILD / "quickstart.ipynb"
-    node.metadata.kernelspec = {"name": name, "display_name": name, "language": "python"}
-    nbformat.write(node, result)
+    result = save(node, name)
     if not options.quiet:
         show(node)
     print(f"Executed and saved: {result.relative_to(ROOT)}")

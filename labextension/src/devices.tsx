@@ -48,7 +48,7 @@ export interface IDevicesProps {
 
 export function Devices(props: IDevicesProps): JSX.Element {
   const { devices, problem, trans } = props;
-  const gpus = devices.filter(device => device.kind !== 'host');
+  const gpus = gpusOf(devices);
   const shown = gpus.length > 0 ? gpus : devices;
   return (
     <div className="jp-gpumem-devices">
@@ -71,9 +71,14 @@ export function Devices(props: IDevicesProps): JSX.Element {
   );
 }
 
+/** All but the host. */
+export function gpusOf(devices: readonly IDevice[]): IDevice[] {
+  return devices.filter(device => device.kind !== 'host');
+}
+
 /** Devices of which none is a part of another: of a GPU that is split its instances, the host only without any. */
 export function wholes(devices: readonly IDevice[]): IDevice[] {
-  const gpus = devices.filter(device => device.kind !== 'host');
+  const gpus = gpusOf(devices);
   const parents = new Set(gpus.map(device => device.parent));
   return gpus.length > 0
     ? gpus.filter(device => !parents.has(device.uuid))

@@ -1,7 +1,7 @@
 /** Which notebook and which process holds what. Takes data and callbacks, knows no model. */
 import type { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
-import { label, wholes } from './devices';
+import { gpusOf, label, wholes } from './devices';
 import { bytes } from './format';
 import type { IDevice, IOwner } from './protocol';
 import type { ISessionName } from './tracker';
@@ -232,7 +232,7 @@ function Uses(props: {
   trans: TranslationBundle;
 }): JSX.Element {
   const { uses, devices, trans } = props;
-  const gpus = devices.filter(device => device.kind !== 'host');
+  const gpus = gpusOf(devices);
   return (
     <span className="jp-gpumem-uses">
       {uses.map(({ device, used }) => (

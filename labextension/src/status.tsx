@@ -2,7 +2,7 @@
 import { VDomRenderer } from '@jupyterlab/ui-components';
 import type { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
-import { label, wholes } from './devices';
+import { gpusOf, label, wholes } from './devices';
 import { bytes, share, usedOf } from './format';
 import type { GpuMemModel } from './model';
 import type { IDevice, ISample } from './protocol';
@@ -11,7 +11,7 @@ export type StatusBar = 'busiest' | 'notebook' | 'off';
 
 /** The GPU of which the largest share is used, or the host where there is none. */
 export function busiest(devices: readonly IDevice[]): IDevice | null {
-  const gpus = devices.filter(device => device.kind !== 'host');
+  const gpus = gpusOf(devices);
   const known = (gpus.length > 0 ? gpus : devices).filter(
     device => device.used !== null
   );
