@@ -1,4 +1,4 @@
-"""The panel for a long time at its fastest: two tabs, cells without pause, reloads and a restart.
+"""The panel for a long time at its fastest: three tabs, cells without pause, reloads and a restart.
 
     python tests/benchmarks/soak.py [MINUTES]      10 unless told
 
@@ -29,6 +29,8 @@ CELLS = [
     "import time\nend = time.time() + 2\nwhile time.time() < end: sum(range(1000))",
     "try: 1 / 0\nexcept ZeroDivisionError: pass",
 ]
+RUNS = "page that runs the cells"
+"""JupyterLab keeps about 100 kB for each cell that is run, with the panel hidden too: this page is shown, not judged."""
 GROWTH = 1.15
 """By how much the second half may lie above the first: collectors and caches breathe."""
 _ASKED = re.compile(rb'"id": ?"([0-9a-f-]{36})"[^{}]*"page"')
@@ -104,68 +106,86 @@ def main() -> int:
 
 
 def soak(browser, server, seconds) -> int:
+    """Three tabs of one notebook: one runs the cells, one watches all the time, one watches and is reloaded."""
     name = server.notebook("soak.ipynb", CELLS, "simgpu")
-    first, first_wire = opened(browser, server, name)
-    loaded(first)
-    second, second_wire = opened(browser, server, name, reuse=first.context)
-    loaded(second)
-    first.run(0)  # torch is imported before anything is measured
-    begun, restarted, reloaded = time.monotonic(), False, 0
-    # the first tab runs the cells, for each of which JupyterLab keeps about 100 kB, with the panel hidden too: shown, not
-    # judged; the second one only watches
-    series = {"kernel": [], "server": [], "page": [], "page that runs the cells": []}
-    rounds = 0
+    runs, runs_wire = opened(browser, server, name)
+    loaded(runs)
+    watches, watches_wire = opened(browser, server, name, reuse=runs.context)
+    loaded(watches)
+    reloads, reloads_wire = opened(browser, server, name, reuse=runs.context)
+    loaded(reloads)
+    wires = (runs_wire, watches_wire, reloads_wire)
+    runs.run(0)  # torch is imported before anything is measured
+    series = {what: [] for what in ("kernel", "server", "watching page", "reloaded page", RUNS)}
+    begun, restarted, reloaded, rounds = time.monotonic(), False, 0, 0
     while (past := time.monotonic() - begun) < seconds:
         for index in range(len(CELLS)):
-            first.run(index)
+            runs.run(index)
         rounds += 1
         if not restarted and past > seconds / 2:
-            first.tab.evaluate("window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()")
-            first.wait_state("notLoaded", 60)
-            loaded(first)
-            for wire in (first_wire, second_wire):
-                wire.forget()
-            first.run(0)
+            restart(runs, wires)
             restarted = True
         if past > (reloaded + 1) * seconds / 5:
-            second_wire.forget()
-            second.tab.reload()
-            second.tab.wait_for_selector(".jp-NotebookPanel .jp-Cell", timeout=60_000)
-            second.command("gpumem:open")
-            second.tab.wait_for_selector(".jp-gpumem-card", timeout=60_000)
+            reload(reloads, reloads_wire)
             reloaded += 1
         if rounds % 4 == 1:
-            now = {
-                "kernel": kernel_process(first).memory_info().rss,
-                "server": psutil.Process(server.process.pid).memory_info().rss,
-                "page": heap(second),
-                "page that runs the cells": heap(first),
-            }
-            for what, value in now.items():
-                series[what].append(value)
-            print(f"{past:5.0f} s", *(f"{what} {value / 2**20:7.1f} MiB" for what, value in now.items()), flush=True)
+            sizes = (
+                kernel_process(runs).memory_info().rss,
+                psutil.Process(server.process.pid).memory_info().rss,
+                *(heap(page) for page in (watches, reloads, runs)),
+            )
+            for values, size in zip(series.values(), sizes, strict=True):
+                values.append(size)
+            print(f"{past:5.0f} s", *(f"{what} {size / 2**20:7.1f} MiB" for what, size in zip(series, sizes, strict=True)), flush=True)
+    faults = grown(series)
+    watches.tab.wait_for_timeout(5000)
+    for wire in wires:
+        print(f"{len(wire.asked)} requests, {len(wire.open())} without an answer")
+        faults += ["a request stayed without an answer"] if wire.open() or not wire.asked else []
+    kernel = runs.kernel_id()
+    for page in (runs, watches, reloads):
+        page.tab.close()
+    faults += talks(server, kernel)
+    print(f"{rounds} rounds of cells, {reloaded} reloads, 1 restart:", "; ".join(faults) or "flat, answered, silent afterwards")
+    return bool(faults)
+
+
+def restart(page, wires):
+    page.tab.evaluate("window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()")
+    page.wait_state("notLoaded", 60)
+    loaded(page)
+    for wire in wires:
+        wire.forget()
+    page.run(0)
+
+
+def reload(page, wire):
+    wire.forget()
+    page.tab.reload()
+    page.tab.wait_for_selector(".jp-NotebookPanel .jp-Cell", timeout=60_000)
+    page.command("gpumem:open")
+    page.tab.wait_for_selector(".jp-gpumem-card", timeout=60_000)
+
+
+def grown(series) -> list[str]:
+    """What lies higher in the second half than in the first."""
     faults = []
     for what, values in series.items():
         half = len(values) // 2
         before, after = statistics.median(values[:half]), statistics.median(values[half:])
-        grown = after / before
-        print(f"{what}: median {before / 2**20:.1f} MiB in the first half, {after / 2**20:.1f} MiB in the second ({grown:.2f} ×)")
-        if grown > GROWTH and what != "page that runs the cells":
+        print(f"{what}: median {before / 2**20:.1f} MiB in the first half, {after / 2**20:.1f} MiB in the second ({after / before:.2f} ×)")
+        if after / before > GROWTH and what != RUNS:
             faults.append(f"{what} has grown")
-    second.tab.wait_for_timeout(5000)
-    for wire in (first_wire, second_wire):
-        print(f"{len(wire.asked)} requests, {len(wire.open())} without an answer")
-        faults += ["a request stayed without an answer"] if wire.open() or not wire.asked else []
-    kernel = first.kernel_id()
-    first.tab.close()
-    second.tab.close()
-    time.sleep(35)  # the leases of pages that are gone have run out
+    return faults
+
+
+def talks(server, kernel) -> list[str]:
+    """Whether the kernel goes on when the leases of the pages, which are gone, have run out."""
+    time.sleep(35)
     quiet = server.get(f"/api/kernels/{kernel}")["last_activity"]
     time.sleep(10)
-    if server.get(f"/api/kernels/{kernel}")["last_activity"] != quiet:
-        faults.append("the kernel talks although nobody looks")
-    print(f"{rounds} rounds of cells, {reloaded} reloads, 1 restart:", "; ".join(faults) or "flat, answered, silent afterwards")
-    return bool(faults)
+    talked = server.get(f"/api/kernels/{kernel}")["last_activity"] != quiet
+    return ["the kernel talks although nobody looks"] if talked else []
 
 
 if __name__ == "__main__":

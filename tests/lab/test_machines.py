@@ -37,7 +37,7 @@ MATRIX = {
     ),
     "MIG instances made anew": (MIG.replace("MIG-b", "MIG-c").replace("used=12G", "used=7G"), ["7.0 / 20.0 GiB"]),
     "an old consumer card": (A + "fault fn=nvmlDeviceGetUtilizationRates code=NOT_SUPPORTED\nfault fn=nvmlDeviceGetComputeRunningProcesses* code=NOT_SUPPORTED\nfault fn=nvmlDeviceGetGraphicsRunningProcesses* code=NOT_SUPPORTED\n", ["load N/A", "unattributed"]),
-    "a call that hangs": (A + "delay fn=nvmlDeviceGetMemoryInfo* ms=4000\n", ["did not answer within"]),
+    "a call that hangs": (A + "delay fn=nvmlDeviceGetMemoryInfo* ms=4000\n", ["the driver may be stuck"]),
 }
 
 
