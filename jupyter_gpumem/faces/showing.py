@@ -6,8 +6,17 @@ from typing import Any
 
 from jupyter_gpumem import session
 
-_RECORDS = ("Snapshot", "CellUse", "Plan", "Report", "ObjectUse", "Why", "Notice")
-_MODULE = "jupyter_gpumem.model"
+_RECORDS = tuple(
+    (f"jupyter_gpumem.model.{module}", record)
+    for module, records in {
+        "account": ("Account",),
+        "cleaning": ("CellUse", "Notice", "Plan", "Report"),
+        "growth": ("Graph", "Growth", "Leaks"),
+        "holdings": ("ObjectUse", "Snapshot", "Why"),
+    }.items()
+    for record in records
+)
+"""Module and class of each record that has a picture."""
 
 
 def show(record: object) -> None:
@@ -35,17 +44,17 @@ def show_dangling(snapshot: object) -> None:
 def register(shell: session.Shell) -> None:
     """Let the shell show our records as text and as HTML. By name: no record's class is made before it is needed."""
     formatters = shell.display_formatter.formatters
-    for record in _RECORDS:
-        formatters["text/plain"].for_type_by_name(_MODULE, record, _plain)
-        formatters["text/html"].for_type_by_name(_MODULE, record, _html)
+    for module, record in _RECORDS:
+        formatters["text/plain"].for_type_by_name(module, record, _plain)
+        formatters["text/html"].for_type_by_name(module, record, _html)
 
 
 def unregister(shell: session.Shell) -> None:
     """Take that back, whether the formatter has met the class by now or not."""
     for mime in ("text/plain", "text/html"):
         formatter = shell.display_formatter.formatters[mime]
-        for record in _RECORDS:
-            formatter.pop(f"{_MODULE}.{record}", None)
+        for module, record in _RECORDS:
+            formatter.pop(f"{module}.{record}", None)
 
 
 def _plain(record: object, printer: Any, cycle: bool) -> None:

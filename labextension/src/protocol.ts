@@ -1,7 +1,7 @@
 /**
  * The messages between page and kernel, as types. What comes in passes `guards.ts` first.
  *
- * The field names are those of the kernel's records (`jupyter_gpumem/model.py`, `faces/wire.py`); `tests/protocol` has
+ * The field names are those of the kernel's records (`jupyter_gpumem/model`, `faces/wire.py`); `tests/protocol` has
  * examples that both sides read. Sizes are bytes, times are seconds since the epoch, null means "not available here".
  */
 

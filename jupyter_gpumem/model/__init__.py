@@ -1,0 +1,53 @@
+"""Records of what was seen and done: frozen, plain, and without a reference to any live object.
+
+Sizes are ``int`` bytes. ``None`` means "not available here", which is never the same as 0.
+"""
+from __future__ import annotations
+
+from jupyter_gpumem.model.account import Account, Block, Entry, Segment, Sum
+from jupyter_gpumem.model.cleaning import Action, CellUse, Freed, Notice, Plan, Report, Step
+from jupyter_gpumem.model.growth import Change, Graph, GraphNode, Growth, Leaks, Timeline, Trend, Verdict
+from jupyter_gpumem.model.holdings import Cause, Holder, Holding, Names, NameUse, ObjectUse, Snapshot, Tensor, Why
+from jupyter_gpumem.model.machine import Allocator, CellRun, Device, DeviceReading, Owner, Process, Sample, Shares
+from jupyter_gpumem.model.plain import to_json
+
+__all__ = [
+    "Account",
+    "Action",
+    "Allocator",
+    "Block",
+    "Cause",
+    "CellRun",
+    "CellUse",
+    "Change",
+    "Device",
+    "DeviceReading",
+    "Entry",
+    "Freed",
+    "Graph",
+    "GraphNode",
+    "Growth",
+    "Holder",
+    "Holding",
+    "Leaks",
+    "NameUse",
+    "Names",
+    "Notice",
+    "ObjectUse",
+    "Owner",
+    "Plan",
+    "Process",
+    "Report",
+    "Sample",
+    "Segment",
+    "Shares",
+    "Snapshot",
+    "Step",
+    "Sum",
+    "Tensor",
+    "Timeline",
+    "Trend",
+    "Verdict",
+    "Why",
+    "to_json",
+]
