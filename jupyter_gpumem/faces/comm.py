@@ -62,14 +62,15 @@ class Link:
 
     def close(self) -> None:
         """Say good-bye and take everything back."""
-        watched = self.live.watched
-        self.live.stop()
-        if watched:
-            self.send(wire.bye())
+        # deaf first: a lease that came in behind the good-bye would start the thread again
         handlers = self._control_handlers()
         if handlers.get(_CONTROL) == self._on_control:
             handlers[_CONTROL] = self._usual
         self._comm.on_msg(None)
+        watched = self.live.watched
+        self.live.stop()
+        if watched:
+            self.send(wire.bye())
         self._kernel.comm_manager.comms.pop(wire.COMM, None)
 
     def _control_handlers(self) -> dict[str, Any]:
