@@ -20,6 +20,7 @@ _MISSING = object()
 _STRUCTURE = re.compile(r"In|Out|_ih|_oh|_dh|_i+|_i\d+|exit|quit|open|get_ipython|_ipython_display_formatter")
 _UNDERS = ("_", "__", "___")
 _OUTPUT_NAME = re.compile(r"_{1,3}|_\d+")
+_CELL_FILE = re.compile(r"<ipython-input-(\d+)-")
 _LAST = ("last_exc", "last_value", "last_traceback", "last_type")
 
 
@@ -67,6 +68,25 @@ def count_at_start(shell: Shell) -> int | None:
         return None
     count: int = shell.execution_count
     return count - 1 if count > len(shell.history_manager.input_hist_parsed) else count
+
+
+def cell_of_file(shell: Shell | None, filename: str) -> int | None:
+    """The execution count of the cell that was compiled under a file name; None if it is no cell's.
+
+    Of equal cells it is the last one. IPython 7 has no table of the names, but its compiler gives each again.
+    """
+    numbered = _CELL_FILE.match(filename)
+    if numbered:
+        return int(numbered[1]) or None
+    compiler: Any = getattr(shell, "compile", None)
+    known = getattr(compiler, "_filename_map", None)
+    if known is not None:
+        return known.get(filename)  # type: ignore[no-any-return]
+    history = getattr(getattr(shell, "history_manager", None), "input_hist_raw", None)
+    if "ipykernel_" not in filename or not hasattr(compiler, "get_code_name"):
+        return None
+    cells = list(enumerate(history or ()))[1:]
+    return next((n for n, code in reversed(cells) if compiler.get_code_name(code, code, n) == filename), None)
 
 
 # ---------------------------------------------------------------- outputs

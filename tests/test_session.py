@@ -94,3 +94,30 @@ def test_callbacks_of_the_user_are_registrations_and_ours_are_not(shell):
 @pytest.mark.parametrize("function", [session.user_names, session.outputs, session.errors, session.run_namespaces])
 def test_plain_python_has_answers_too(function):
     assert function(None) is not None
+
+
+def test_the_cell_that_a_file_name_stands_for(shell):
+    run(shell, "1", "def f():\n    return 2", "3")
+    name = shell.user_ns["f"].__code__.co_filename
+    assert session.cell_of_file(shell, name) == 2
+    assert session.cell_of_file(None, "<ipython-input-12-0123456789ab>") == 12
+    assert session.cell_of_file(None, "<ipython-input-0-0123456789ab>") is None, "a cell without a count"
+    assert session.cell_of_file(shell, "/home/me/train.py") is None
+    assert session.cell_of_file(None, "/tmp/ipykernel_12/345.py") is None
+
+
+def test_the_cell_of_a_file_where_ipython_keeps_no_table(shell, monkeypatch):
+    class Compiler:
+        """IPython 7.34 with ipykernel 6.17: a name follows from the text of the cell alone."""
+
+        def get_code_name(self, raw_code, transformed_code, number):
+            return f"/tmp/ipykernel_12/{len(raw_code)}.py"
+
+    run(shell, "1 + 1", "12", "22222", "12")
+    monkeypatch.setattr(shell, "compile", Compiler())
+    assert session.cell_of_file(shell, "/tmp/ipykernel_12/5.py") == 3, "the last of equal ones"
+    assert session.cell_of_file(shell, "/tmp/ipykernel_12/2.py") == 4
+    assert session.cell_of_file(shell, "/tmp/ipykernel_12/99.py") is None
+    assert session.cell_of_file(shell, "/home/me/5.py") is None
+    monkeypatch.setattr(shell, "compile", None)
+    assert session.cell_of_file(shell, "/tmp/ipykernel_12/5.py") is None

@@ -299,7 +299,7 @@ def _cache_actions(request: Request, promised: Sequence[Stored]) -> list[Action]
 
 def _unseen_notes(promised: Sequence[Stored]) -> tuple[str, ...]:
     """Storages with more references than could be found: they may stay."""
-    unsure = [s for s in promised if s.framework.unseen(s.tensors[0], len(s.tensors))]
+    unsure = [s for s in promised if s.framework.unseen(s.tensors)]
     if not unsure:
         return ()
     return (f"{len(unsure)} of the storages have references that Python cannot see; they may stay",)

@@ -1,20 +1,15 @@
 """Which names keep a storage alive, by the shortest path; what dangles, and why."""
 from __future__ import annotations
 
-import gc
-import time
-import types
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from jupyter_gpumem import frameworks, session
 from jupyter_gpumem.analysis import paths, roots
 from jupyter_gpumem.analysis.inventory import Inventory, Stored, take_inventory
 from jupyter_gpumem.analysis.references import Root, Walk, walk
 from jupyter_gpumem.analysis.unreached import Unreached, explain
-from jupyter_gpumem.errors import InputError
-from jupyter_gpumem.introspect import frame_locals
-from jupyter_gpumem.model import Cause, Holder, Holding, Why
+from jupyter_gpumem.model import Cause, Holder, Holding
 
 _NO_HOLDER = Holder("no name found in the time allowed", Cause.UNKNOWN)
 
@@ -63,18 +58,25 @@ class Look:
             return paths.holder(self.walk, best) or _NO_HOLDER
         if self.walk.partial:
             return _NO_HOLDER
+        order = list(Cause)
+        return min(self.unreached_holders(stored), key=lambda holder: order.index(holder.cause))
+
+    def unreached_holders(self, stored: Stored, but: object = None) -> list[Holder]:
+        """Who holds those tensors of a storage that no root reaches, ``but`` one."""
         if self.unreached is None:
             ours = self.inventory.own_ids() | self.walk.own_ids() | self.ours | {id(self), id(vars(self))}
             self.unreached = Unreached(self.walk, ours, list(self.inventory.tensors.values()))
-        # each tensor is in the inventory's table and in its storage's list
-        found = [explain(self.unreached, tensor, references_of_ours=2) for tensor in stored.tensors]
-        order = list(Cause)
-        return min(found, key=lambda holder: order.index(holder.cause))
+        unreached, reaches = self.unreached, self.walk.reaches
+        # each tensor is in the inventory's table and in its storage's list; no further list may hold it here
+        return [
+            explain(unreached, tensor, references_of_ours=2)
+            for tensor in stored.tensors
+            if tensor is not but and not reaches(tensor)
+        ]
 
     def holding(self, stored: Stored) -> Holding:
         """The record of a storage."""
         framework = stored.framework
-        first = stored.tensors[0]
         tensors = sorted((framework.describe(t) for t in stored.tensors), key=lambda t: -t.nbytes)
         return Holding(
             framework=framework.name,
@@ -83,7 +85,7 @@ class Look:
             nbytes=stored.part.nbytes,
             tensors=tuple(tensors),
             holder=self.holder(stored),
-            unseen=framework.unseen(first, len(stored.tensors)),
+            unseen=framework.unseen(stored.tensors),
         )
 
     def __enter__(self) -> Look:
@@ -106,6 +108,7 @@ def look(
     at: tuple[str, int] | None = None,
     also: Collection[object] = (),
     exhaustive: bool = False,
+    every_edge: bool = False,
     seconds: float = 10.0,
 ) -> Look:
     """Look at the storages on the watched devices (None: on all) and search for their holders, in a ``with`` block.
@@ -121,7 +124,8 @@ def look(
         stored = inventory.on(watched) if of is None else _storages_of(inventory, of)
     targets = [*(one.tensors for one in stored), *([obj] for obj in also)]
     ours = [inventory, inventory.storages, inventory.tensors, stored, targets, *targets, also]
-    found = walk(groups, targets, [*roots.barriers(shell), *ours], seconds=seconds, exhaustive=exhaustive)
+    walls = [*roots.barriers(shell), *ours]
+    found = walk(groups, targets, walls, seconds=seconds, exhaustive=exhaustive, every_edge=every_edge)
     return Look(shell, watched, inventory, found, stored, {id(obj) for obj in ours})
 
 
@@ -159,84 +163,3 @@ def holdings(
         # a tuple that is still growing must not be met by the look: CPython refuses to resize it then
         found = [seen.holding(stored) for stored in seen.stored]
         return tuple(found), seen.walk.partial
-
-
-def why(
-    shell: session.Shell | None,
-    obj: object,
-    name: str = "",
-    most: int = 12,
-    seconds: float = 2.0,
-    at: tuple[str, int] | None = None,
-) -> Why:
-    """All holders of an object's storages, shortest path first: one path for each root that reaches them.
-
-    ``at`` is the ``(device, address)`` of one storage, instead of an object.
-    Raises InputError if the object holds no tensor, or the storage does not exist.
-    """
-    if gc.get_freeze_count():
-        # gc.freeze() hides objects from gc.get_objects() too; there is no other way to see them than to lift it
-        gc.unfreeze()
-        try:
-            return _why(shell, obj, name, most, seconds, at)
-        finally:
-            gc.freeze()
-    return _why(shell, obj, name, most, seconds, at)
-
-
-def _why(
-    shell: session.Shell | None, obj: object, name: str, most: int, seconds: float, at: tuple[str, int] | None
-) -> Why:
-    deadline = time.monotonic() + seconds
-    groups = usual_groups(shell)
-    found: list[Holder] = []
-    notes: list[str] = []
-    nbytes = 0
-    while len(found) < most and (not found or time.monotonic() < deadline):
-        # the first holder is worth a longer search than the others
-        with look(shell, None, groups, of=obj, at=at, seconds=seconds if found else 5 * seconds) as seen:
-            if not seen.stored and at is not None:
-                raise InputError("this tensor is not there any more")
-            if not seen.stored:
-                raise InputError(f"{name or 'this object'} holds no tensor of an imported framework")
-            nbytes = sum(stored.part.nbytes for stored in seen.stored)
-            reached = [root for stored in seen.stored if (root := seen.root(stored)) is not None]
-            if not reached and found:
-                break
-            for stored in seen.stored:
-                # what nothing reaches is explained once, not again when its roots have been set aside
-                if not found or seen.root(stored) is not None:
-                    holder = _with_locals(seen, stored)
-                    found += [] if holder in found else [holder]
-            if not reached:
-                notes += _unseen_notes(seen)
-                break
-            used = {id(root) for root in reached}
-            groups = [[root for root in group if id(root) not in used] for group in groups]
-    found.sort(key=lambda holder: bool(name) and holder.name != name)
-    return Why(name, nbytes, tuple(found[:most]), tuple(notes))
-
-
-def _with_locals(seen: Look, stored: Stored) -> Holder:
-    """The holder of a storage; and where that is a local variable, the others of the same frame that hold it too.
-
-    A loop's variable is the nearest holder of an item, but what the loop goes over is what keeps it.
-    """
-    holder = seen.holder(stored)
-    best = seen.best(stored)
-    path = seen.walk.path(best) if best is not None else None
-    if path is None or len(path[1]) < 2 or type(path[1][-2]) is not types.FrameType:
-        return holder
-    also = []
-    for name, value in frame_locals(path[1][-2]).items():
-        if value is not best:
-            inner = walk([[Root(f"local '{name}'", Cause.NAME, value)]], [[best]], roots.barriers(seen.shell), 0.2)
-            other = paths.holder(inner, best)
-            also += [other.path] if other is not None else []
-            inner.clear()
-    return replace(holder, path=f"{holder.path} (also {', '.join(also)})") if also else holder
-
-
-def _unseen_notes(seen: Look) -> list[str]:
-    caches = [cache for framework in frameworks.loaded() for cache in framework.held_caches()]
-    return [f"perhaps: {cache} (it cannot be read, %gpufree clears it)" for cache in caches]

@@ -23,9 +23,12 @@ _ORDERED = collections.OrderedDict
 def holder(walk: Walk, target: object) -> Holder | None:
     """The first path to ``target`` that a walk has found."""
     found = walk.path(target)
-    if found is None:
-        return None
-    root, objects = _nearer_root(*found)
+    return along(walk, *found) if found is not None else None
+
+
+def along(walk: Walk, root: Root, objects: list[object]) -> Holder:
+    """One path: a root, and the objects from its value to what is held."""
+    root, objects = _nearer_root(root, objects)
     name = _namer(walk)
     text = ""
     if root.cause is Cause.MODULE and type(root.value) is dict and len(objects) > 1:

@@ -52,6 +52,10 @@ class Walk:
     """The tensors that have been reached, in the order of their paths."""
     alternatives: dict[int, frozenset[int]] = field(default_factory=dict)
     """id of a target → ids of all targets that are as good."""
+    again: list[int] = field(default_factory=list)
+    """ids of the objects that were reached once more, where all references are asked for; in step with ``by``."""
+    by: list[object] = field(default_factory=list)
+    """From where each of them was: an object, or a ``Root``."""
     partial: bool = False
     """Time ran out."""
 
@@ -82,9 +86,8 @@ class Walk:
 
     def clear(self) -> None:
         """Let go of every live object."""
-        self.parents.clear()
-        self.kept.clear()
-        self.tensors.clear()
+        for found in (self.parents, self.kept, self.tensors, self.again, self.by):
+            found.clear()
 
 
 def walk(
@@ -93,15 +96,17 @@ def walk(
     barriers: Iterable[object],
     seconds: float = 10.0,
     exhaustive: bool = False,
+    every_edge: bool = False,
 ) -> Walk:
     """Search from the groups of roots, in order, for the targets: of each sequence one object is enough.
 
     The pass ends once every target is found, unless ``exhaustive``: then it tells of *every* object whether a root
-    reaches it. After ``seconds`` it stops and says that it is partial. About 1.2 µs an object.
+    reaches it. With ``every_edge`` it also keeps the references to what had been reached before (``again``, ``by``).
+    After ``seconds`` it stops and says that it is partial. About 1.2 µs an object.
     """
     found = Walk()
     # both lists hold the roots' values: to pass through them would make every root the holder of the next ones
-    barriers = [*barriers, found, vars(found), found.kept, found.tensors, groups, *groups]
+    barriers = [*barriers, found, vars(found), found.kept, found.tensors, found.again, found.by, groups, *groups]
     found.parents = {id(barrier): None for barrier in barriers}
     found.parents[id(found.parents)] = None
     found.kept.append(barriers)
@@ -109,7 +114,8 @@ def walk(
         ids = frozenset(map(id, alternatives))
         found.missing |= ids
         found.alternatives.update(dict.fromkeys(ids, ids))
-    search = _Search(found, {id(vars(m)) for m in list(sys.modules.values()) if type(m) is types.ModuleType}, seconds)
+    public = {id(vars(m)) for m in list(sys.modules.values()) if type(m) is types.ModuleType}
+    search = _Search(found, public, seconds, every_edge)
     with collections_waiting():
         for group in groups:
             if found.partial or not (found.missing or exhaustive):
@@ -121,11 +127,12 @@ def walk(
 class _Search:
     """The state of one pass: what waits for a later round, and how the objects of each type are opened."""
 
-    def __init__(self, found: Walk, public: set[int], seconds: float) -> None:
+    def __init__(self, found: Walk, public: set[int], seconds: float, every_edge: bool) -> None:
         self.found = found
         self.public = public | set(found.parents)
         """ids of namespaces that live without the functions that refer to them."""
         self.deadline = time.monotonic() + seconds
+        self.every_edge = every_edge
         self.frameworks = frameworks.loaded()
         self.array = getattr(sys.modules.get("numpy"), "ndarray", None)
         self.openers: dict[type, Opener | None] = {}
@@ -137,7 +144,7 @@ class _Search:
     def exhaust_group(self, group: Sequence[Root], exhaustive: bool) -> None:
         frontier = self._library_classes()
         for root in group:
-            if id(root.value) not in self.found.parents:
+            if self._is_new(root.value, root):
                 self._reach(root.value, root)
                 frontier.append(root.value)
         while frontier and not self.found.partial and (self.found.missing or exhaustive):
@@ -147,6 +154,15 @@ class _Search:
             else:
                 frontier, self.graphs = self._open_graphs(self.graphs), []
         self.first_group = False
+
+    def _is_new(self, obj: object, parent: object) -> bool:
+        """Whether it has not been reached yet; if it has, the further reference is kept where all are asked for."""
+        if id(obj) not in self.found.parents:
+            return True
+        if self.every_edge:
+            self.found.again.append(id(obj))
+            self.found.by.append(parent)
+        return False
 
     def _reach(self, obj: object, parent: object) -> None:
         self.found.parents[id(obj)] = parent
@@ -164,6 +180,7 @@ class _Search:
         """Follow plain references until nothing new is found, all targets are, or the time is over."""
         parents, keep = self.found.parents, self.found.kept.append
         tracked, referents, array, openers = gc.is_tracked, gc.get_referents, self.array, self.openers
+        every_edge, again, by = self.every_edge, self.found.again.append, self.found.by.append
         while frontier and (self.found.missing or exhaustive):
             if time.monotonic() > self.deadline:
                 self.found.partial = True
@@ -183,7 +200,11 @@ class _Search:
                     keep(children)
                 for child in children:
                     key = id(child)
-                    if key not in parents and (tracked(child) or type(child) is array):
+                    if key in parents:
+                        if every_edge:
+                            again(key)
+                            by(obj)
+                    elif tracked(child) or type(child) is array:
                         parents[key] = obj
                         add(child)
             self.found.reached(map(id, following))
@@ -193,7 +214,7 @@ class _Search:
         frontier = []
         for obj in optimizers:
             for child in gc.get_referents(obj):
-                if id(child) not in self.found.parents and gc.is_tracked(child):
+                if gc.is_tracked(child) and self._is_new(child, obj):
                     self._reach(child, obj)
                     frontier.append(child)
         return frontier
@@ -206,7 +227,7 @@ class _Search:
             for obj in queue:
                 for framework in self.frameworks:
                     for child in framework.graph(obj):
-                        if id(child) not in self.found.parents:
+                        if self._is_new(child, obj):
                             self._reach(child, obj)
                             self.found.kept.append(child)
                             is_node = framework.kind(type(child)) == "node"

@@ -15,6 +15,7 @@ from jupyter_gpumem.actions.planning import Request
 from jupyter_gpumem.actions.watcher import Watch
 from jupyter_gpumem.analysis import holders, objects
 from jupyter_gpumem.analysis import snapshot as _snapshot
+from jupyter_gpumem.analysis import why as _why
 from jupyter_gpumem.model import Holding, ObjectUse, Plan, Report, Snapshot, Why, to_json
 from jupyter_gpumem.pictures import text
 
@@ -49,7 +50,7 @@ def why(obj: object, name: str = "", most: int = 12) -> Why:
 
     Raises InputError if the object holds no tensor.
     """
-    return holders.why(session.current(), obj, name, most)
+    return _why.why(session.current(), obj, name, most)
 
 
 def plan(

@@ -8,7 +8,8 @@ from typing import Any
 from jupyter_gpumem import session
 from jupyter_gpumem.actions.offers import Offer, Offers
 from jupyter_gpumem.actions.planning import Request
-from jupyter_gpumem.analysis import holders, names
+from jupyter_gpumem.analysis import names
+from jupyter_gpumem.analysis.why import why
 from jupyter_gpumem.analysis.snapshot import watched_devices
 from jupyter_gpumem.errors import InputError
 from jupyter_gpumem.faces import wire
@@ -47,12 +48,12 @@ class Requests:
             values = session.user_names(self._shell)
             if name not in values:
                 raise InputError(f"the name {name!r} is not there any more")
-            return holders.why(self._shell, values.pop(name), name)
+            return why(self._shell, values.pop(name), name)
         if device is None or storage is None:
             raise InputError("why needs a name, or a device and a storage")
         if not any(known.knows(storage) for known in self._shown.values()):
             raise InputError("this tensor is not there any more")
-        return holders.why(self._shell, None, at=(device, storage))
+        return why(self._shell, None, at=(device, storage))
 
     def _plan(self, names: tuple[str, ...], dangling: bool, empty: bool) -> object:
         if not (names or dangling or empty):

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
-from jupyter_gpumem.model import Allocator, Tensor
+from jupyter_gpumem.model import Allocator, Segment, Tensor
 
 Kind = Literal["tensor", "node", "optimizer", "module"]
 """A tensor or storage, a node of an autograd graph, what updates parameters, what keeps its parts in tables."""
@@ -22,6 +22,14 @@ class Part(NamedTuple):
     device: str
     address: int
     nbytes: int
+
+
+class Frame(NamedTuple):
+    """A line of code in a recorded stack."""
+
+    filename: str
+    line: int
+    function: str
 
 
 class Window(Protocol):
@@ -66,6 +74,15 @@ class Framework(Protocol):
     def allocators(self) -> tuple[Allocator, ...]:
         """Figures of each device of :meth:`devices`."""
 
+    def segments(self, device: str) -> tuple[Segment, ...] | None:
+        """What the allocator got from the driver, in pieces, with the blocks in them; None where it does not say."""
+
+    def requested(self, device: str) -> int | None:
+        """Bytes that were asked for in all allocated blocks: less than ``allocated`` by the allocator's rounding."""
+
+    def allocation_sites(self, device: str) -> dict[int, Frame]:
+        """Address of an allocated block → the line of the user's that allocated it, as far as that was recorded."""
+
     def activity(self) -> tuple[int, ...]:
         """Counters that change whenever device memory is allocated or freed."""
 
@@ -78,14 +95,20 @@ class Framework(Protocol):
     def parts(self, tensor: object) -> list[Part]:
         """The real storages under a tensor; none for fake, meta and wrapper tensors."""
 
+    def data_pointers(self, tensor: object) -> dict[int, int]:
+        """Address of each storage's record, as in :meth:`parts` → address of its first byte, where it has memory."""
+
     def is_bare(self, tensor: object) -> bool:
         """Whether it is a storage's own object, which exists wherever somebody has asked a tensor for it."""
 
     def describe(self, tensor: object) -> Tensor:
         """Type, shape and dtype."""
 
-    def unseen(self, tensor: object, found: int) -> int | None:
-        """References to the tensor's storage beyond the ``found`` ones; None if that cannot be counted."""
+    def unseen(self, tensors: Sequence[object]) -> int | None:
+        """References to a storage beyond those of the tensors found on it; None if that cannot be counted."""
+
+    def is_base(self, tensor: object, others: Iterable[object]) -> bool:
+        """Whether one of ``others`` is a view that was made of the tensor, and so keeps it."""
 
     def referents(self, obj: object) -> Sequence[object]:
         """What ``obj`` holds that the garbage collector cannot see and that is as near as an attribute."""

@@ -15,6 +15,11 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from jupyter_gpumem.frameworks import Kind, Part
+from jupyter_gpumem.frameworks.torch_allocator import SPARSE_PARTS as _SPARSE_PARTS
+from jupyter_gpumem.frameworks.torch_allocator import allocation_sites as allocation_sites
+from jupyter_gpumem.frameworks.torch_allocator import data_pointers as data_pointers
+from jupyter_gpumem.frameworks.torch_allocator import requested as requested
+from jupyter_gpumem.frameworks.torch_allocator import segments as segments
 from jupyter_gpumem.frameworks.torch_graph import is_node_type
 from jupyter_gpumem.frameworks.torch_graph import step as _graph_step
 from jupyter_gpumem.frameworks.torch_peaks import open_window as open_window
@@ -29,13 +34,6 @@ _StorageBase: Any = torch._C.StorageBase
 _weak: Any = StorageWeakRef
 _no_function = torch._C.DisableTorchFunctionSubclass
 tables: tuple[str, ...] = ("_parameters", "_buffers", "_modules")
-_SPARSE_PARTS = {
-    torch.sparse_coo: ("_indices", "_values"),
-    torch.sparse_csr: ("crow_indices", "col_indices", "values"),
-    torch.sparse_bsr: ("crow_indices", "col_indices", "values"),
-    torch.sparse_csc: ("ccol_indices", "row_indices", "values"),
-    torch.sparse_bsc: ("ccol_indices", "row_indices", "values"),
-}
 
 
 # ---------------------------------------------------------------- devices and allocators
@@ -236,21 +234,31 @@ def describe(tensor: object) -> Tensor:
     return Tensor(type(tensor).__name__, shape, dtype, nbytes)
 
 
-def unseen(tensor: object, found: int) -> int | None:
-    """References to the tensor's storage beyond ``found`` tensors and the storage's own Python object.
+def unseen(tensors: Sequence[object]) -> int | None:
+    """References to a storage beyond the tensors found on it and the storage's own Python object.
 
-    ``torch._C._storage_Use_Count`` is private and exact: one for each tensor (C++ ones too) and one for Python.
+    ``torch._C._storage_Use_Count`` is private and exact: one for each tensor (C++ ones too) and one for Python. A view
+    keeps its base alive, which may have lost its Python object; to ask for it would make it one.
     """
     count = getattr(torch._C, "_storage_Use_Count", None)
-    if count is None or issubclass(type(tensor), _StorageBase):
+    if count is None or issubclass(type(tensors[0]), _StorageBase):
         return None
     try:
-        if _TensorBase.layout.__get__(tensor) is not torch.strided:
+        if _TensorBase.layout.__get__(tensors[0]) is not torch.strided:
             return None
-        storage = _storages(tensor)[0]
+        storage = _storages(tensors[0])[0]
+        views = [_TensorBase._is_view(tensor) for tensor in tensors if not is_bare(tensor)]
     except (NotImplementedError, RuntimeError, ValueError, IndexError):
         return None
-    return max(0, int(count(storage._cdata)) - found - 1)
+    return max(0, int(count(storage._cdata)) - len(tensors) - 1 - (bool(views) and all(views)))
+
+
+def is_base(tensor: object, others: Iterable[object]) -> bool:
+    """Whether one of ``others`` is a view that was made of the tensor. The reference is C++'s: ``gc`` does not see it."""
+    if is_bare(tensor) or _TensorBase._is_view(tensor):
+        return False
+    views = [other for other in others if not is_bare(other) and _TensorBase._is_view(other)]
+    return any(_TensorBase._base.__get__(view) is tensor for view in views)
 
 
 def referents(obj: object) -> Sequence[object]:

@@ -167,8 +167,8 @@ def _names(snapshot: Snapshot) -> list[Block]:
     total = _sum(snapshot.holdings)
     rows = [(name, _what(parts), shown(_sum(parts)), _share(_sum(parts), total)) for name, parts in ordered]
     return [
-        Heading("Names", f"{shown(_sum(named))} in {_count(len(named), 'storage')} on {_watched(snapshot.watched)}"),
-        _table(("name", "what", "size", "share"), rows, {2, 3}, [_sum(parts) for _, parts in ordered]),
+        Heading("Names", f"{shown(_sum(named))} in {count(len(named), 'storage')} on {_watched(snapshot.watched)}"),
+        table(("name", "what", "size", "share"), rows, {2, 3}, [_sum(parts) for _, parts in ordered]),
     ]
 
 
@@ -176,7 +176,7 @@ def _what(parts: Sequence[Holding]) -> str:
     """For one tensor its type, shape and dtype, and where it is under the name."""
     largest = max(parts, key=lambda part: part.nbytes)
     if len(parts) > 1:
-        return f"{_count(len(parts), 'storage')}; largest {largest.holder.path}"
+        return f"{count(len(parts), 'storage')}; largest {largest.holder.path}"
     where = "" if largest.holder.path == largest.holder.name else f"; {largest.holder.path}"
     return _tensor_text(largest) + where
 
@@ -189,7 +189,7 @@ def _tensor_text(holding: Holding) -> str:
     text = f"{tensor.kind} {_shape(tensor.shape)} {tensor.dtype}"
     if tensor.nbytes < holding.nbytes:
         text += f" ({shown(tensor.nbytes)} view of a {shown(holding.nbytes)} storage)"
-    return text + (f", {_count(holding.unseen, 'reference')} unseen" if holding.unseen else "")
+    return text + (f", {count(holding.unseen, 'reference')} unseen" if holding.unseen else "")
 
 
 def _shape(shape: Sequence[int]) -> str:
@@ -209,18 +209,18 @@ def dangling(snapshot: Snapshot) -> list[Block]:
     held = snapshot.dangling
     if not held:
         return [Heading("Dangling", "nothing: a name of yours or a library keeps every storage")]
-    found: list[Block] = [Heading("Dangling", f"{shown(_sum(held))} in {_count(len(held), 'storage')}")]
+    found: list[Block] = [Heading("Dangling", f"{shown(_sum(held))} in {count(len(held), 'storage')}")]
     for cause in Cause:
         group = [h for h in held if h.holder.cause is cause]
         if group:
-            words, code = _CURES[cause]
+            words, code = CURES[cause]
             if cause is Cause.UNKNOWN and snapshot.partial:
                 words = "not explained: the search ran out of time"
             found += [Line(f"{words}: {shown(_sum(group))}", code), _holding_table(group, most=6)]
     return found
 
 
-_CURES = {
+CURES = {
     Cause.NAME: ("a name of yours", ""),
     Cause.MODULE: ("a module", ""),
     Cause.REGISTRY: ("a registry", ""),
@@ -239,7 +239,7 @@ _CURES = {
 
 def _holding_table(held: Sequence[Holding], most: int = MOST_ROWS) -> Table:
     rows = [(h.holder.path, _tensor_text(h), shown(h.nbytes)) for h in held]
-    return _table(("held by", "what", "size"), rows, {2}, [h.nbytes for h in held], most)
+    return table(("held by", "what", "size"), rows, {2}, [h.nbytes for h in held], most)
 
 
 _FORGET = dict.fromkeys((Step.LAST_ERROR, Step.OUTPUT, Step.HIDDEN), "forget")
@@ -260,13 +260,13 @@ def _actions(plan: Plan, done: Sequence[model.Action]) -> list[Block]:
         if a.step is not Step.COLLECT or a.nbytes != 0 or a not in done:
             note = "; ".join(word for word in ("" if a in done else "NOT DONE", a.note) if word)
             rows.append((f"{_VERBS[a.step]} {a.target}", "unknown" if a.nbytes is None else shown(a.nbytes), note))
-    found: list[Block] = [_table(("action", "gives back", "note"), rows, {1}, None, 30)] if rows else []
+    found: list[Block] = [table(("action", "gives back", "note"), rows, {1}, None, 30)] if rows else []
     return [*(found or [Line("nothing to do")]), *(Line(note, warn=True) for note in plan.notes)]
 
 
 @blocks.register
 def _report(report: model.Report) -> list[Block]:
-    pools = [(old.reserved, new.reserved) for old, new in _pairs(report.before, report.after) if old and new]
+    pools = [(old.reserved, new.reserved) for old, new in pairs(report.before, report.after) if old and new]
     returned = [old - new for old, new in pools if old is not None and new is not None]
     figure = f"{shown(report.freed)} of {shown(report.plan.promised)} planned"
     if returned:
@@ -311,7 +311,7 @@ def brief(use: model.CellUse) -> str:
     return text
 
 
-def _pairs(before: Iterable[Allocator], after: Iterable[Allocator]) -> list[tuple[Allocator | None, Allocator | None]]:
+def pairs(before: Iterable[Allocator], after: Iterable[Allocator]) -> list[tuple[Allocator | None, Allocator | None]]:
     """The allocators before and after, matched: two frameworks may share a device."""
     old, new = ({(a.framework, a.device): a for a in side} for side in (before, after))
     return [(old.get(key), new.get(key)) for key in {**new, **old}]
@@ -320,12 +320,12 @@ def _pairs(before: Iterable[Allocator], after: Iterable[Allocator]) -> list[tupl
 def _changes(use: model.CellUse) -> list[str]:
     """``cuda:0 1.2 GiB → 1.5 GiB (+300.0 MiB), peak 2.1 GiB`` for each allocator with anything to say."""
     found = []
-    pairs = _pairs(use.before, use.after)
-    shared = len({a.device for pair in pairs for a in pair if a}) < len(pairs)
-    for old, new in pairs:
+    both = pairs(use.before, use.after)
+    shared = len({a.device for pair in both for a in pair if a}) < len(both)
+    for old, new in both:
         one = new or old
         start = old.allocated if old else 0  # an allocator that was not there had given out nothing
-        if one is None or (new and not (start or new.allocated or new.peak) and len(pairs) > 1):
+        if one is None or (new and not (start or new.allocated or new.peak) and len(both) > 1):
             continue
         text = f"{one.framework} {one.device}" if shared else one.device
         text += f" {shown(start)} → {shown(new.allocated if new else None)}"
@@ -336,29 +336,16 @@ def _changes(use: model.CellUse) -> list[str]:
     return found
 
 
-@blocks.register
-def _object(use: model.ObjectUse) -> list[Block]:
-    parts = _uses("part", use.parts, 30) if use.parts else Line("it holds no memory of an imported framework")
-    return [Heading(f"{use.name}  {use.kind}", shown(use.nbytes)), parts]
-
-
 def _uses(title: str, uses: Sequence[NameUse], most: int) -> Table:
-    rows = [(use.name, _use_text(use), shown(use.nbytes)) for use in uses]
-    return _table((title, "what", "size"), rows, {2}, [use.nbytes for use in uses], most)
+    rows = [(use.name, use_text(use), shown(use.nbytes)) for use in uses]
+    return table((title, "what", "size"), rows, {2}, [use.nbytes for use in uses], most)
 
 
-def _use_text(use: NameUse) -> str:
+def use_text(use: NameUse) -> str:
+    """A tensor's type, shape and dtype; for anything else its type and its number of storages."""
     if use.shape is not None:
         return f"{use.kind} {_shape(use.shape)} {use.dtype or ''}".rstrip()
-    return f"{use.kind}, {_count(use.storages, 'storage')}"
-
-
-@blocks.register
-def _why(why: model.Why) -> list[Block]:
-    found: list[Block] = [Heading(f"Why {why.name or 'this'} is alive", shown(why.nbytes))]
-    rows = [(holder.path, _CURES[holder.cause][0]) for holder in why.holders]
-    found.append(_table(("held by", "which is"), rows, (), None, 30) if rows else Line("no holder found"))
-    return [*found, *(Line(note) for note in why.notes)]
+    return f"{use.kind}, {count(use.storages, 'storage')}"
 
 
 @blocks.register
@@ -366,7 +353,7 @@ def _notice(notice: model.Notice) -> list[Block]:
     return [Line(notice.text, warn=notice.fault)]
 
 
-def _table(
+def table(
     columns: Sequence[str],
     rows: Sequence[tuple[str, ...]],
     right: Iterable[int],
@@ -390,7 +377,8 @@ def _share(part: int, whole: int) -> str:
     return "" if not whole else "<1%" if 0 < part * 200 < whole else f"{100 * part / whole:.0f}%"
 
 
-def _count(number: int, word: str) -> str:
+def count(number: int, word: str) -> str:
+    """``1 storage``, ``2 storages``."""
     return f"{number} {word}{'' if number == 1 else 's'}"
 
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from html import escape
 
 from jupyter_gpumem.model import Snapshot
+from jupyter_gpumem.pictures import explained  # noqa: F401  # so that its blocks are registered
 from jupyter_gpumem.pictures.blocks import Bar, Block, Heading, Line, Segment, Table, blocks, dangling
 from jupyter_gpumem.pictures.text import visible
 from jupyter_gpumem.units import shown
@@ -50,7 +51,10 @@ overflow-wrap:normal}
 .gpumem.gpumem td code{background:none!important;padding:0;border:0;color:inherit;white-space:pre-wrap}
 .gpumem .allocated{background:#1f77c9}.gpumem .cached{background:#7db5e8}.gpumem .context{background:#8a7fc0}
 .gpumem .others{background:#d08a2e}.gpumem .reserved{background:#8c8c8c}.gpumem .free{background:transparent}
-.gpumem .unattributed{background:repeating-linear-gradient(45deg,#b9b04a 0 3px,#8f8836 3px 6px)}
+.gpumem .graphs{background:#2f9e8f}.gpumem .dangling,.gpumem .fragments{background:#c8553d}
+.gpumem .libraries{background:#8a7fc0}.gpumem .running,.gpumem .awaiting{background:#d08a2e}
+.gpumem .rounding{background:#8c8c8c}
+.gpumem .unattributed,.gpumem .unexplained{background:repeating-linear-gradient(45deg,#b9b04a 0 3px,#8f8836 3px 6px)}
 </style>"""
 """The fallbacks inherit the page's own colour, so that they are right on light and on dark paper. ``!important`` only
 where JupyterLab's and nbconvert's own rules for tables in outputs would win."""

@@ -6,6 +6,7 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 
 from jupyter_gpumem.model import Snapshot
+from jupyter_gpumem.pictures import explained  # noqa: F401  # so that its blocks are registered
 from jupyter_gpumem.pictures.blocks import Bar, Block, Heading, Line, Table, blocks, dangling
 from jupyter_gpumem.units import shown
 
@@ -20,6 +21,14 @@ _SHADES = {
     "unattributed": "?",
     "reserved": "-",
     "free": " ",
+    "graphs": "▓",
+    "dangling": "▒",
+    "libraries": "░",
+    "running": "+",
+    "rounding": "-",
+    "unexplained": "?",
+    "awaiting": "▒",
+    "fragments": "░",
 }
 _CELL = 64
 """Widest cell of a table."""

@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from jupyter_gpumem.analysis import holders
-from jupyter_gpumem.errors import InputError
 from jupyter_gpumem.model import Cause
 
 
@@ -34,25 +33,11 @@ def test_what_a_name_holds_too_is_the_names(shell):
     assert paths_of(shell, 4444) == [("best", Cause.NAME)]
 
 
-def test_why_lists_every_root_shortest_first(shell):
-    shell.run_cell("import torch\na = torch.zeros(1111)\nbox = {'deep': [a]}\na", store_history=True)
-    why = holders.why(shell, shell.user_ns["a"], "a")
-    assert [holder.path for holder in why.holders] == ["a", "box['deep'][0]", "Out[1]"]
-    assert why.nbytes == 4444
-    assert str(why).splitlines()[0] == "a"
-
-
-def test_why_of_what_holds_nothing_is_an_input_error(shell):
-    with pytest.raises(InputError, match="holds no tensor"):
-        holders.why(shell, [1], "x")
-
-
 def test_a_look_leaves_no_reference(shell):
     tensor = torch.zeros(1111)
     count = sys.getrefcount(tensor)
     for _ in range(5):
         holders.holdings(shell, ["cpu"])
-        holders.why(shell, tensor)
     gc.collect()
     assert sys.getrefcount(tensor) == count
 

@@ -121,9 +121,23 @@ def test_a_gradient_is_a_referent_and_asking_a_nonleaf_warns_nobody():
 def test_references_that_nobody_can_see_are_counted():
     tensor = torch.zeros(10)
     views = [tensor[1:], tensor[2:]]
-    assert reader.unseen(tensor, found=3) == 0
-    assert reader.unseen(tensor, found=1) == len(views)
-    assert reader.unseen(torch.eye(2).to_sparse(), found=1) is None
+    assert reader.unseen([tensor, *views]) == 0
+    assert reader.unseen([tensor]) == len(views)
+    assert reader.unseen([torch.eye(2).to_sparse()]) is None
+
+
+def test_a_view_knows_the_tensor_that_it_was_made_of():
+    base = torch.zeros(10)
+    view, other = base[1:], torch.zeros(10)
+    assert reader.is_base(base, [view])
+    assert not reader.is_base(other, [view])
+    assert not reader.is_base(view, [base])
+
+
+def test_the_base_that_a_view_keeps_is_no_unseen_reference():
+    view = torch.zeros(10)[1:]
+    assert reader.unseen([view]) == 0
+    assert reader.unseen([view, view[1:]]) == 0
 
 
 def test_remembered_storages_die_as_if_nobody_remembered_them():

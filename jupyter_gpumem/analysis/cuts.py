@@ -1,0 +1,147 @@
+"""The smallest set of references to let go of, so that no root reaches some objects any more.
+
+A minimum cut: by Menger's theorem as many references have to go as there are ways from the roots to the objects that
+share no reference which a person could let go of. Those ways are found one after another (Ford and Fulkerson), and the
+cut nearest to the roots is given, for a name is easier to delete than what lies deep inside.
+"""
+from __future__ import annotations
+
+import collections
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from jupyter_gpumem import frameworks
+from jupyter_gpumem.analysis.ancestors import Ancestors
+from jupyter_gpumem.analysis.references import Root
+from jupyter_gpumem.introspect import instance_dict, is_a, mro, slots
+from jupyter_gpumem.model import Cause
+
+_MOST = 12
+"""A longer list of cuts is no advice."""
+_CONTAINERS = (dict, list, collections.deque, set)
+_HEAP_TYPE = 1 << 9
+"""``Py_TPFLAGS_HEAPTYPE``: made by a class statement, so that its attributes can be deleted."""
+_START, _END = -1, -2
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A reference to let go of. Live: it must not outlive the look."""
+
+    root: Root | None
+    """To let go of a root is to delete the name, to forget the output, and so on."""
+    holder: object = None
+    held: object = None
+
+
+def smallest(ancestors: Ancestors, targets: Sequence[object]) -> list[Cut] | None:
+    """The smallest set of cuts; None if there is none (running code, for example, holds on) or it is not known.
+
+    Raises nothing for objects that no root reaches: for these the empty set is enough.
+    """
+    if ancestors.partial:
+        return None
+    network = _Network(ancestors, targets)
+    for _ in range(_MOST + 1):
+        way = network.free_way()
+        if way is None:
+            return network.cut()
+        if not network.use(way):
+            return None
+    return None
+
+
+class _Network:
+    """What flows from the roots to the targets. Ids stand for objects; a root's label stands for all roots of it."""
+
+    def __init__(self, ancestors: Ancestors, targets: Sequence[object]) -> None:
+        self._ends = {id(target) for target in targets}
+        self._links: dict[Any, dict[Any, bool]] = {}
+        """From → to → whether it can be cut."""
+        self._cuts: dict[tuple[Any, Any], Cut] = {}
+        self._used: set[tuple[Any, Any]] = set()
+        self._back: dict[Any, set[Any]] = {}
+        for root, value in ancestors.roots:
+            place = (root.cause.value, root.label)
+            self._link(_START, place, root.cause not in (Cause.MODULE, Cause.RUNNING), Cut(root))
+            self._link(place, id(value), False, None)
+        for holder, held in ancestors.edges:
+            can = _can_be_cut(holder, held)
+            self._link(id(holder), id(held), can, Cut(None, holder, held) if can else None)
+
+    def _link(self, start: Any, end: Any, can_be_cut: bool, cut: Cut | None) -> None:
+        self._links.setdefault(start, {})[end] = can_be_cut
+        if cut is not None and can_be_cut:
+            self._cuts.setdefault((start, end), cut)
+
+    def free_way(self) -> list[Any] | None:
+        """A way from the roots to a target on which one more reference has to be cut; the shortest one."""
+        came = self._reach()
+        end = next((end for end in self._ends if end in came), None)
+        if end is None:
+            return None
+        way = [end]
+        while way[-1] != _START:
+            way.append(came[way[-1]])
+        return way[::-1]
+
+    def _reach(self) -> dict[Any, Any]:
+        came: dict[Any, Any] = {_START: None}
+        queue = collections.deque([_START])
+        while queue:
+            here = queue.popleft()
+            if here in self._ends:
+                continue
+            onward = [there for there, can in self._links.get(here, {}).items() if not (can and (here, there) in self._used)]
+            for there in (*onward, *self._back.get(here, ())):
+                if there not in came:
+                    came[there] = here
+                    queue.append(there)
+        return came
+
+    def use(self, way: list[Any]) -> bool:
+        """Let one unit flow along a way. False if nothing on it can be cut."""
+        steps = list(zip(way, way[1:], strict=False))
+        forward = [step for step in steps if step[1] in self._links.get(step[0], {})]
+        if len(forward) == len(steps) and not any(self._links[a][b] for a, b in steps):
+            return False
+        for here, there in steps:
+            if there in self._back.get(here, ()) and (there, here) in self._used:
+                self._used.discard((there, here))
+                self._back[here].discard(there)
+            else:
+                self._used.add((here, there))
+                self._back.setdefault(there, set()).add(here)
+        return True
+
+    def cut(self) -> list[Cut]:
+        """The references between what the roots still reach and what they do not: there are as many as ways."""
+        near = self._reach()
+        return [cut for (start, end), cut in self._cuts.items() if start in near and end not in near]
+
+
+def _can_be_cut(holder: Any, held: object) -> bool:
+    """Whether a person can let go of it and leave the holder whole: an item, an attribute, a gradient."""
+    kind = next((k for f in frameworks.loaded() if (k := f.kind(type(holder))) is not None), None)
+    if kind == "tensor":
+        return any(held is grad for framework in frameworks.loaded() for grad in framework.referents(holder))
+    if kind in ("node", "optimizer"):
+        return False
+    if any(is_a(holder, cls) for cls in _CONTAINERS):
+        return True
+    if not _is_of_class_statement(type(holder)) or held is type(holder):
+        return False
+    inner = instance_dict(holder)
+    if held is inner:
+        return False
+    attributes = [*(inner or {}).values(), *(value for _, value in slots(holder))]
+    if kind == "module":
+        attributes += [value for framework in frameworks.loaded() for _, value in framework.submodules(holder)]
+    return any(held is value for value in attributes)
+
+
+def _is_of_class_statement(cls: type) -> bool:
+    if type in mro(cls):
+        return True  # a class: its attributes
+    return bool(type.__dict__["__flags__"].__get__(cls) & _HEAP_TYPE) and type(type.__dict__["__dict__"].__get__(cls).get("__module__")) is str

@@ -1,0 +1,500 @@
+"""Records as figures of plotly, and graphs as SVG. To be imported only when a figure is wanted: plotly is optional.
+
+Names are text of the user's: plotly would take ``<b>``, ``%{x}`` and ``$x$`` in them for markup, so that they go through
+``_text`` and never into a template. Figures are saved with notebooks, so that they are cut to what can be seen: a few
+hundred tiles, blocks or cells, in plain lists, without plotly's large default template. They lie on light and on dark
+paper: the paper is transparent and the words are grey.
+"""
+from __future__ import annotations
+
+import heapq
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from html import escape
+from itertools import islice
+from typing import Any
+
+import plotly.graph_objects as go
+
+from jupyter_gpumem.model import Account, Allocator, Block, Cause, CellUse, Graph, Holding, Segment, Snapshot, Timeline
+from jupyter_gpumem.pictures.blocks import CURES, count
+from jupyter_gpumem.pictures.text import visible
+from jupyter_gpumem.units import shown
+
+_GREY, _GRID, _MUTED = "#808080", "rgba(128,128,128,.3)", "rgba(128,128,128,.15)"
+"""The grey has a contrast of more than 3:1 on white and on #111."""
+_DARK = "#1a1a1a"
+_COLOURS = {
+    "names": ("#1f77c9", "#fff"),
+    "graphs": ("#2f9e8f", _DARK),
+    "libraries": ("#8a7fc0", _DARK),
+    "dangling": ("#c8553d", "#fff"),
+    "unexplained": ("#b9b04a", _DARK),
+    "awaiting": ("#d08a2e", _DARK),
+    "cached": (_MUTED, _GREY),
+    "free": (_MUTED, _GREY),
+    "": (_MUTED, _GREY),
+}
+"""Kind → colour and the colour of words on it; the same as those of the bars in ``html.py``."""
+_TILES, _BARS, _PIECES, _CELLS, _TICKS = 400, 60, 700, 400, 20
+_THROUGH_GRAPH = " → graph ("
+
+
+def alt(figure: go.Figure) -> str:
+    """What a figure shows, in one or two sentences of plain text, for those who do not see it."""
+    return str(figure.layout.meta["alt"])
+
+
+def _text(text: str, most: int = 80) -> str:
+    """A text of the user's as plotly shows it letter by letter; long ones lose their middle."""
+    text = visible(text)
+    if len(text) > most:
+        text = f"{text[: most * 2 // 3]}…{text[-(most - most * 2 // 3 - 1) :]}"
+    return escape(text, quote=False).replace("$", "&#36;")
+
+
+def _figure(traces: Sequence[Any], title: str, words: str, **layout: Any) -> go.Figure:
+    return go.Figure(
+        traces,
+        {
+            "template": "none",
+            "title": {"text": title, "font": {"size": 15}, "x": 0, "xref": "paper", "y": 1, "yref": "container",
+                      "yanchor": "top", "pad": {"t": 14}},
+            "font": {"color": _GREY, "size": 12},
+            "paper_bgcolor": "rgba(0,0,0,0)",
+            "plot_bgcolor": "rgba(0,0,0,0)",
+            "margin": {"l": 10, "r": 10, "t": 48, "b": 10},
+            "meta": {"alt": visible(words)},
+            **layout,
+        },
+    )
+
+
+def _unit(most: int) -> tuple[int, str]:
+    """The largest unit of which there is one, in bytes and in words. To divide by it loses nothing."""
+    name = shown(most).split()[1]
+    return 1024 ** ("B", "KiB", "MiB", "GiB", "TiB", "PiB").index(name), name
+
+
+def _axis(unit: str, **more: Any) -> dict[str, Any]:
+    return {"ticksuffix": f" {unit}", "rangemode": "tozero", "gridcolor": _GRID, "zerolinecolor": _GRID,
+            "automargin": True, **more}
+
+
+# ---------------------------------------------------------------- what is held, as areas
+class _Tile:
+    """A part of the memory: a device, a cause, a step of a path, or a storage."""
+
+    def __init__(self, label: str, kind: str, path: str, nbytes: int = 0, fixed: bool = False) -> None:
+        self.label, self.kind, self.path, self.nbytes = label, kind, path, nbytes
+        self.fixed = fixed
+        """It stays a tile of its own although only one lies in it."""
+        self.storages = 0
+        self.inner: dict[object, _Tile] = {}
+
+    def add(self, groups: Sequence[str], steps: Iterable[str], holding: Holding, kind: str) -> None:
+        """Put a storage below its device, its cause, and the steps of its path."""
+        below, path = [(group, group, True) for group in groups], ""
+        for step in steps:
+            path += step
+            below.append((step, path, False))
+        tile = self
+        tile._count(holding, kind)
+        for label, path, fixed in below:
+            tile = tile.inner.setdefault((label, fixed), _Tile(label, kind, path, fixed=fixed))
+            tile._count(holding, kind)
+        what = _what(holding)
+        leaf = _Tile(what, kind, f"{holding.holder.path}: {what}", holding.nbytes)
+        leaf.storages = 1
+        tile.inner[len(tile.inner)] = leaf
+
+    def _count(self, holding: Holding, kind: str) -> None:
+        self.nbytes += holding.nbytes
+        self.storages += 1
+        self.kind = kind if kind == self.kind else "names"  # a tensor and its graph
+
+    def squeezed(self) -> _Tile:
+        """Without tiles that fill the one around them: ``.layers`` and ``.0`` become ``.layers.0``."""
+        self.inner = {key: tile.squeezed() for key, tile in self.inner.items()}
+        if self.fixed or len(self.inner) != 1:
+            return self
+        (only,) = self.inner.values()
+        only.label = self.label + only.label if only.inner else self.label
+        return only
+
+    @property
+    def hover(self) -> str:
+        return f"{self.path}, {count(self.storages, 'storage')}" if self.inner else self.path
+
+
+_STEPS = re.compile(r"""\[(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[^\]]*)\]|\.[^.\[\s]+| → [^→.\[]+""")
+
+
+def _steps(path: str, name: str | None) -> Iterator[str]:
+    """``box['a'].w`` → ``box``, ``['a']``, ``.w``. Together they are the path."""
+    at = len(name) if name and path.startswith(name) else 0
+    if at and name:
+        yield name
+    while at < len(path):
+        found = _STEPS.match(path, at)
+        if found is None:
+            following = _STEPS.search(path, at + 1)
+            yield path[at : following.start() if following else len(path)]
+            at = following.start() if following else len(path)
+        else:
+            yield found.group()
+            at = found.end()
+
+
+def _what(holding: Holding) -> str:
+    if not holding.tensors:
+        return "storage"
+    tensor = max(holding.tensors, key=lambda one: one.nbytes)
+    return f"{tensor.kind} {'×'.join(map(str, tensor.shape)) or 'scalar'} {tensor.dtype}"
+
+
+def _kind(cause: Cause, path: str) -> str:
+    if cause is Cause.NAME:
+        return "graphs" if _THROUGH_GRAPH in path else "names"
+    if cause in (Cause.MODULE, Cause.REGISTRY):
+        return "libraries"
+    return "unexplained" if cause is Cause.UNKNOWN else "dangling"
+
+
+def treemap(snapshot: Snapshot) -> go.Figure:
+    """What is held, as areas: devices, names or causes, steps of paths, storages. Small ones are drawn as one tile."""
+    root = _Tile("all devices", "", "all devices", fixed=True)
+    for holding in snapshot.holdings:
+        holder = holding.holder
+        groups = [holding.device] if holder.cause is Cause.NAME else [holding.device, CURES[holder.cause][0]]
+        steps = islice(_steps(holder.path, holder.name), 12)
+        root.add(groups, steps, holding, _kind(holder.cause, holder.path))
+    held = root.nbytes
+    cached = sum(_add_cached(root, allocator) for allocator in snapshot.allocators)
+    root = root.squeezed()
+    for tile in (root, *root.inner.values()):
+        tile.kind = ""
+    top = next(iter(root.inner.values())) if len(root.inner) == 1 else root
+    drawn = list(_drawn(top, _chosen(top)))
+    trace = go.Treemap(
+        branchvalues="total",
+        ids=[str(number) for number, _, _ in drawn],
+        parents=["" if parent is None else str(parent) for _, parent, _ in drawn],
+        labels=[_text(tile.label, 40) for _, _, tile in drawn],
+        values=[tile.nbytes for _, _, tile in drawn],
+        text=[shown(tile.nbytes) for _, _, tile in drawn],
+        customdata=[_text(tile.hover, 120) for _, _, tile in drawn],
+        hovertemplate="%{customdata}<br>%{text}<extra></extra>",
+        textinfo="label+text",
+        textfont={"color": [_COLOURS[tile.kind][1] for _, _, tile in drawn]},
+        marker={"colors": [_COLOURS[tile.kind][0] for _, _, tile in drawn], "line": {"width": 1, "color": _GREY}},
+        pathbar={"textfont": {"color": _GREY}},
+        tiling={"pad": 2},
+        sort=True,
+    )
+    storages = count(len(snapshot.holdings), "storage")
+    rest = f", {shown(cached)} cached" if cached else ""
+    names = sorted(((tile.nbytes, tile.label) for tile in top.inner.values() if tile.kind == "names"), reverse=True)
+    largest = ", ".join(f"{label} {shown(nbytes)}" for nbytes, label in names[:3])
+    words = f"{shown(held)} held in {storages}{rest}." + (f" Largest names: {largest}." if largest else "")
+    return _figure([trace], f"{shown(held)} held in {storages}{rest}", words)
+
+
+def _add_cached(root: _Tile, allocator: Allocator) -> int:
+    """What an allocator keeps beside the storages, as muted tiles; bytes of its cache."""
+    cached = allocator.cached
+    if not cached:
+        return 0
+    name = allocator.device
+    device = root.inner.setdefault((name, True), _Tile(name, "", name, fixed=True))
+    words = f"cached by {allocator.framework}"
+    device.inner[(words, True)] = _Tile(words, "cached", words, cached, fixed=True)
+    device.nbytes += cached
+    root.nbytes += cached
+    return cached
+
+
+def _chosen(top: _Tile) -> set[int]:
+    """The ids of the tiles to draw, the largest of all depths; with those for the rest they are at most ``_TILES``."""
+    order = iter(range(1 << 62))
+    waiting = [(0.0, next(order), top, top)]
+    chosen: set[int] = set()
+    open_inside: dict[int, int] = {}
+    drawn = 0
+    while waiting:
+        _, _, tile, around = heapq.heappop(waiting)
+        inside = open_inside.get(id(around), len(around.inner)) if tile is not top else 1
+        whole = len(around.inner) if tile is not top else 1
+        # the first one drawn of several needs one more tile for the rest; the last one takes that tile's place
+        cost = 1 + (inside == whole > 1) - (1 == inside < whole)
+        if drawn + cost > _TILES:
+            break
+        drawn += cost
+        open_inside[id(around)] = inside - 1
+        chosen.add(id(tile))
+        for inner in tile.inner.values():
+            size = float("-inf") if inner.fixed else -float(inner.nbytes)
+            heapq.heappush(waiting, (size, next(order), inner, tile))
+    return chosen
+
+
+def _drawn(top: _Tile, chosen: set[int]) -> Iterator[tuple[int, int | None, _Tile]]:
+    """``(number, number of the tile around it, tile)``, with one tile for those inside another that are not drawn."""
+    todo: list[tuple[_Tile, int | None]] = [(top, None)]
+    number = 0
+    while todo:
+        tile, around = todo.pop()
+        yield number, around, tile
+        shown_inside = [inner for inner in tile.inner.values() if id(inner) in chosen]
+        rest = [inner for inner in tile.inner.values() if id(inner) not in chosen] if shown_inside else []
+        todo += [(inner, number) for inner in shown_inside]
+        if len(rest) == 1:
+            todo.append((rest[0], number))
+        elif rest:
+            nbytes, storages = sum(inner.nbytes for inner in rest), sum(inner.storages for inner in rest)
+            kinds = {inner.kind for inner in rest}
+            words = f"{len(rest)} more, {shown(nbytes)}"
+            more = _Tile(f"{len(rest)} more", kinds.pop() if len(kinds) == 1 else "", words, nbytes)
+            more.path = f"{words} in {count(storages, 'storage')}"
+            todo.append((more, number))
+        number += 1
+
+
+# ---------------------------------------------------------------- cell by cell
+_Use = tuple[CellUse, "Allocator | None", "Allocator | None"]
+
+
+def timeline(timeline: Timeline) -> go.Figure:
+    """Allocated bytes before and after each cell, its peak, what is reserved, and the device where that is near."""
+    keys = list(dict.fromkeys((a.framework, a.device) for cell in timeline.cells for a in (*cell.before, *cell.after)))
+    cells = timeline.cells[-(_CELLS // max(1, len(keys))) :]
+    shared = len({device for _, device in keys}) < len(keys)
+    traces: list[Any] = []
+    axes: dict[str, Any] = {}
+    names, words, ends = [], [], []
+    for row, key in enumerate(keys):
+        uses = [(cell, _of(cell.before, key), _of(cell.after, key)) for cell in cells]
+        total = dict(timeline.totals).get(key[1])
+        top, bottom = 1 - row / len(keys) - 0.06, 1 - (row + 1) / len(keys) + (0.06 if row + 1 < len(keys) else 0)
+        axis, drawn = _row(uses, total)
+        number = str(row + 1) if row else ""
+        axes[f"yaxis{number}"] = {**axis, "domain": [bottom, top]}
+        known = {trace.name for trace in traces}
+        traces += [t.update(yaxis=f"y{number}", showlegend=t.name not in known) for t in drawn]
+        name = " ".join(key) if shared else key[1]
+        title = _text(name) + (f", {shown(total)} in all" if total is not None else "")
+        names.append({"text": title, "x": 0, "y": top, "xref": "paper", "yref": "paper", "showarrow": False,
+                      "xanchor": "left", "yanchor": "bottom"})
+        peak, title = max(((new.peak or 0, cell.title) for cell, _, new in uses if new), default=(0, ""))
+        ends.append(next((new.allocated for _, _, new in reversed(uses) if new), 0))
+        words.append(f"{name} ends with {shown(ends[-1])}" + (f"; highest peak {shown(peak)} in {title}" if peak else ""))
+    places = range(0, len(cells), max(1, -(-len(cells) // _TICKS)))
+    across = {"tickvals": list(places), "ticktext": [_text(cells[at].title, 24) for at in places], "showgrid": False,
+              "zeroline": False, "automargin": True, "anchor": f"y{len(keys)}" if len(keys) > 1 else "y"}
+    earlier = f", {len(timeline.cells) - len(cells)} earlier left out" if len(cells) < len(timeline.cells) else ""
+    title = f"{shown(sum(ends))} allocated after {count(len(cells), 'cell')}{earlier}"
+    return _figure(traces, title, f"{title}. {'. '.join(words)}", xaxis=across, annotations=names, hovermode="closest",
+                   height=140 + 220 * max(1, len(keys)), legend=_LEGEND, **axes)
+
+
+_LEGEND = {"orientation": "h", "y": 1, "x": 1, "xanchor": "right", "yanchor": "bottom", "traceorder": "normal"}
+
+
+def _of(allocators: Iterable[Allocator], key: tuple[str, str]) -> Allocator | None:
+    return next((a for a in allocators if (a.framework, a.device) == key), None)
+
+
+def _row(uses: Sequence[_Use], total: int | None) -> tuple[dict[str, Any], list[Any]]:
+    """The axis and the lines of one device. Bytes change in the middle of a cell, and stay until the next."""
+    most = max((size or 0 for _, *pair in uses for a in pair if a for size in (a.allocated, a.peak, a.reserved)), default=0)
+    is_near = total is not None and 0 < total <= 4 * most  # if it is far, it would press all others to the ground
+    divisor, unit = _unit(max(most, (total or 0) if is_near else 0))
+
+    def step(what: str, read: Callable[[Allocator], int | None], **look: Any) -> Any:
+        x, y = [], []
+        for at, (_, old, new) in enumerate(uses):
+            x += [at - 0.5, at, at + 0.5]
+            before, after = read(old) if old else 0, read(new) if new else None
+            y += [None if size is None else size / divisor for size in (before, after, after)]
+        hover = f"{what} %{{y:.4~g}} {unit}<extra></extra>"
+        return go.Scatter(x=x, y=y, name=what, mode="lines", hovertemplate=hover, **look)
+
+    blue = _COLOURS["names"][0]
+    lines = [step("allocated", lambda a: a.allocated, line={"shape": "hv", "color": blue, "width": 2},
+                  fill="tozeroy", fillcolor="rgba(31,119,201,.2)")]
+    if any(new and new.reserved is not None for _, _, new in uses):
+        lines.append(step("reserved", lambda a: a.reserved, line={"shape": "hv", "color": "#7db5e8", "width": 1.5}))
+    peaks = [(at, *use) for at, use in enumerate(uses) if use[2] is not None and use[2].peak is not None]
+    if peaks:
+        lines.append(go.Scatter(
+            x=[at for at, *_ in peaks], y=[(new.peak or 0) / divisor for *_, new in peaks if new], name="peak",
+            mode="markers", marker={"symbol": "triangle-up", "size": 9, "color": "#d08a2e"},
+            customdata=[_peak_text(*use) for _, *use in peaks], hovertemplate="%{customdata}<extra></extra>",
+        ))
+    if is_near and total is not None:
+        lines.append(go.Scatter(x=[-0.5, len(uses) - 0.5], y=[total / divisor] * 2, name="whole device", mode="lines",
+                                line={"color": _GREY, "width": 1.5, "dash": "dash"}, hoverinfo="name"))
+    return _axis(unit), lines
+
+
+def _peak_text(cell: CellUse, old: Allocator | None, new: Allocator | None) -> str:
+    change = f"{shown(old.allocated if old else 0)} → {shown(new.allocated if new else None)}"
+    line = f"<br>{_text(cell.peak_line)}" if cell.peak_line else ""
+    return f"{_text(cell.title, 40)}: {change}, peak {shown(new.peak if new else None)}{line}"
+
+
+# ---------------------------------------------------------------- segments
+_STATES = {
+    "names": "held by names",
+    "graphs": "autograd graphs",
+    "libraries": "libraries and registries",
+    "dangling": "dangling",
+    "unexplained": "unexplained",
+    "awaiting": "freed, awaiting a stream",
+    "free": "free",
+}
+_Piece = tuple[str, int, int, str]
+"""State, offset, bytes, words."""
+
+
+def segments(account: Account) -> go.Figure:
+    """A map of the allocator's segments, a bar each, largest first: what lies where, and which free bytes are between.
+
+    Blocks too small to be seen are drawn together with their neighbours, by state; bytes of each state stay exact.
+    """
+    ordered = sorted(account.segments, key=lambda segment: -segment.nbytes)
+    drawn, rest = ordered[:_BARS], ordered[_BARS:]
+    widest = max((segment.nbytes for segment in drawn), default=0)
+    least = 0
+    rows = [_pieces(segment, least) for segment in drawn]
+    while sum(map(len, rows)) > _PIECES and least < widest:
+        least = 2 * least or max(1, widest // 1024)
+        rows = [_pieces(segment, least) for segment in drawn]
+    labels = [f"{segment.pool}, {shown(segment.nbytes)}" for segment in drawn]
+    scale = 1.0
+    if rest:
+        nbytes = sum(segment.nbytes for segment in rest)
+        scale = min(1.0, widest / nbytes)  # a row wider than all others would make them too small to see
+        rows.append(_together([(0, block) for segment in rest for block in segment.blocks]))
+        labels.append(f"{len(rest)} more, {shown(nbytes)}{' (not to scale)' if scale < 1 else ''}")
+    divisor, unit = _unit(widest)
+    traces = []
+    for state, words in _STATES.items():
+        mine = [(row, *piece[1:]) for row, pieces in enumerate(rows) for piece in pieces if piece[0] == state]
+        scales = [scale / divisor if row == len(drawn) else 1 / divisor for row, *_ in mine]
+        if mine:
+            traces.append(go.Bar(
+                orientation="h", name=words, x=[size * by for (_, _, size, _), by in zip(mine, scales, strict=True)],
+                base=[at * by for (_, at, _, _), by in zip(mine, scales, strict=True)], y=[row for row, *_ in mine],
+                customdata=[text for *_, text in mine], hovertemplate=f"%{{customdata}}<extra>{words}</extra>",
+                marker=_marker(state), width=0.8, textposition="none",
+            ))
+    free = sum(segment.free for segment in ordered)
+    kept = sum(segment.free for segment in ordered if not segment.returnable)
+    title = f"{account.device}: {shown(sum(s.nbytes for s in ordered))} in {count(len(ordered), 'segment')}"
+    words = f"{title}; {shown(free)} are free, of which {shown(kept)} cannot go back to the driver"
+    return _figure(
+        traces, f"{_text(title)}, {shown(free)} free", f"{words}.", barmode="overlay", hovermode="closest",
+        height=150 + 22 * len(rows), legend={**_LEGEND, "x": 0, "xanchor": "left"}, xaxis=_axis(unit),
+        yaxis={"tickvals": list(range(len(rows))), "ticktext": labels, "autorange": "reversed", "showgrid": False,
+               "zeroline": False, "automargin": True},
+    )
+
+
+def _marker(state: str) -> dict[str, Any]:
+    look: dict[str, Any] = {"color": _COLOURS[state][0], "line": {"width": 0.5, "color": _GREY}}
+    return {**look, "pattern": {"shape": "/", "fgcolor": "#6f6a2a", "size": 5}} if state == "unexplained" else look
+
+
+def _state(block: Block) -> str:
+    if block.state != "allocated":
+        return block.state
+    return "unexplained" if block.holder is None else _kind(block.holder.cause, block.holder.path)
+
+
+def _pieces(segment: Segment, least: int) -> list[_Piece]:
+    """The blocks of a segment to draw; neighbours smaller than ``least`` bytes together."""
+    pieces: list[_Piece] = []
+    small: list[tuple[int, Block]] = []
+    for block in segment.blocks:
+        at = block.address - segment.address
+        if small and (block.nbytes >= least or at + block.nbytes - small[0][0] > 4 * least):
+            pieces += _together(small)
+            small = []
+        if block.nbytes >= least:
+            pieces.append((_state(block), at, block.nbytes, _block_text(block)))
+        else:
+            small.append((at, block))
+    return pieces + _together(small)
+
+
+def _together(blocks: Sequence[tuple[int, Block]]) -> list[_Piece]:
+    """Neighbouring blocks as one piece for each state."""
+    pieces: list[_Piece] = []
+    at = blocks[0][0] if blocks else 0
+    for state in _STATES:
+        mine = [block for _, block in blocks if _state(block) == state]
+        nbytes = sum(block.nbytes for block in mine)
+        if mine:
+            text = _block_text(mine[0]) if len(mine) == 1 else f"{len(mine)} blocks, {shown(nbytes)}"
+            pieces.append((state, at, nbytes, text))
+            at += nbytes
+    return pieces
+
+
+def _block_text(block: Block) -> str:
+    """Holder, bytes, what was asked for, and where."""
+    words = [shown(block.nbytes)]
+    words += [f"requested {shown(block.requested)}"] if block.requested not in (None, block.nbytes) else []
+    words += [_text(block.site)] if block.site else []
+    return (f"{_text(block.holder.path)}<br>" if block.holder is not None else "") + ", ".join(words)
+
+
+# ---------------------------------------------------------------- graphs
+_SHARES = ((0.25, "#1f77c9", "#ffffff"), (0.05, "#7db5e8", _DARK), (0.0, "#d3e5f6", _DARK))
+"""Least share of the bytes, fill, words."""
+
+
+def graph_svg(graph: Graph) -> str | None:
+    """A graph as SVG, by the program ``dot``; None where that is missing or fails."""
+    dot = shutil.which("dot")
+    if dot is None:
+        return None
+    try:
+        done = subprocess.run([dot, "-Tsvg"], input=_dot(graph).encode(), capture_output=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    svg = done.stdout.decode(errors="replace")
+    if "<svg" not in svg:
+        return None
+    # several of them may lie in one page, so that no element may have an id
+    svg = re.sub(r'<!--.*?-->|(?<=[a-z]) id="[^"]*"', "", svg[svg.index("<svg") :], flags=re.DOTALL)
+    words = escape(visible(f"Graph of {graph.name}: {count(len(graph.nodes), 'operation')}, {shown(graph.nbytes)}"))
+    return svg.replace("<svg", f'<svg role="img" aria-label="{words}" style="max-width:100%;height:auto"', 1)
+
+
+def _dot(graph: Graph) -> str:
+    grey = f'color="{_GREY}" fontcolor="{_GREY}"'
+    face = 'fontname="Helvetica,Arial,sans-serif" fontsize=11'
+    lines = [
+        f'digraph {{ bgcolor="transparent"; rankdir=TB; nodesep=0.2; ranksep=0.3;',
+        f'node [shape=box style="rounded" height=0.3 margin="0.12,0.05" {grey} {face}]; edge [{grey} arrowsize=0.6];',
+    ]
+    known = set()
+    for node in graph.nodes:
+        label = "\\n".join([_quoted(node.label), *([shown(node.nbytes)] if node.nbytes else [])])
+        look = next(((fill, ink) for least, fill, ink in _SHARES if node.nbytes > least * graph.nbytes), None)
+        fill = f' style="rounded,filled" fillcolor="{look[0]}" fontcolor="{look[1]}"' if look and node.nbytes else ""
+        lines.append(f'n{node.number} [label="{label}"{fill}{" shape=ellipse" if node.is_leaf else ""}];')
+        known.add(node.number)
+    lines += [f"n{a} -> n{b};" for a, b in graph.edges if a in known and b in known]
+    if graph.left_out:
+        lines.append(f'rest [label="… and {count(graph.left_out, "more operation")}" shape=plaintext];')
+    return "\n".join([*lines, "}"])
+
+
+def _quoted(text: str) -> str:
+    """For a quoted label of dot: backslashes and entities lose their meaning."""
+    return visible(text[:80]).replace("\\", "\\\\").replace('"', '\\"').replace("&", "&amp;")

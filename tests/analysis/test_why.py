@@ -1,0 +1,154 @@
+"""Every holder of an object, whether it alone keeps the memory, and the smallest set of cuts."""
+from __future__ import annotations
+
+import gc
+import sys
+import threading
+
+import pytest
+import torch
+
+from jupyter_gpumem.analysis.why import why
+from jupyter_gpumem.errors import InputError
+from jupyter_gpumem.model import Cause
+
+
+def ask(shell, code, name, **options):
+    shell.run_cell("import torch\n" + code, store_history=True)
+    return why(shell, shell.user_ns[name], name, **options)
+
+
+def holders_of(found):
+    return [(holder.path, holder.frees) for holder in found.holders]
+
+
+def test_one_name_alone_keeps_it(shell):
+    found = ask(shell, "a = torch.zeros(1111)", "a")
+    assert holders_of(found) == [("a", True)]
+    assert (found.nbytes, found.cuts, found.more, found.partial) == (4444, (), 0, False)
+
+
+def test_every_root_is_listed_names_first_and_none_frees_alone(shell):
+    found = ask(shell, "a = torch.zeros(1111)\nbox = {'deep': [a]}\na", "a")
+    assert holders_of(found) == [("a", False), ("box['deep'][0]", False), ("Out[1]", False)]
+    assert set(found.cuts) == {"a", "box", "Out[1]"}
+    assert str(found).splitlines()[0] == "a"
+
+
+def test_the_smallest_cut_is_where_the_ways_meet(shell):
+    code = "cache = {'x': torch.zeros(1111)}\na = [cache]\nb = {'c': cache}\nlater = [cache]\nkey = 'x'"
+    found = ask(shell, code, "cache")
+    assert {path for path, _ in holders_of(found)} == {"cache", "a[0]", "b['c']", "later[0]"}
+    assert found.cuts == ("cache['x']",)
+
+
+def test_two_names_of_one_object_are_both_holders(shell):
+    found = ask(shell, "a = b = torch.zeros(1111)", "a")
+    assert holders_of(found) == [("a", False), ("b", False)]
+    assert set(found.cuts) == {"a", "b"}
+
+
+def test_a_model_and_its_optimizer_hold_the_same_weights(shell):
+    code = "model = torch.nn.Linear(100, 10)\nopt = torch.optim.SGD(model.parameters(), 0.1)"
+    found = ask(shell, code, "model")
+    assert [path for path, _ in holders_of(found)][0] == "model"
+    assert any(path.startswith("opt.param_groups[0]['params'][") for path, _ in holders_of(found))
+    assert set(found.cuts) == {"model", "opt"}
+
+
+def test_a_graph_is_said_with_the_name_that_it_hangs_from(shell):
+    found = ask(shell, "w = torch.ones(1111, requires_grad=True)\nx = w * 2\nloss = (x * x).sum()", "x")
+    assert holders_of(found)[0] == ("x", False)
+    assert holders_of(found)[1][0].startswith("loss → graph")
+    assert set(found.cuts) == {"x", "loss"}
+
+
+def test_a_view_says_of_how_much_it_is_a_part(shell):
+    found = ask(shell, "row = torch.zeros(1000, 1024)[0]", "row")
+    assert holders_of(found) == [("row", True)]
+    assert found.notes == ("a view: 4.0 KiB of a 3.9 MiB storage, kept whole",)
+
+
+def test_what_a_running_thread_holds_cannot_be_cut(shell):
+    ready, end = threading.Event(), threading.Event()
+
+    def work():
+        kept = torch.zeros(1111)
+        boxes.append(kept)
+        ready.set()
+        end.wait(30)
+
+    boxes = []
+    thread = threading.Thread(target=work, name="worker")
+    thread.start()
+    ready.wait(30)
+    try:
+        shell.user_ns["kept"] = boxes.pop()
+        found = why(shell, shell.user_ns["kept"], "kept")
+        assert ("kept", False) in holders_of(found)
+        assert any(path.startswith("thread 'worker': work()") for path, _ in holders_of(found))
+        assert found.cuts == ()
+    finally:
+        end.set()
+        thread.join()
+
+
+def test_a_dead_cycle_is_named_and_is_free_once_collected(shell):
+    gc.disable()
+    try:
+        shell.run_cell("import torch\nring = [torch.zeros(1111)]\nring.append(ring)", store_history=True)
+        part = shell.user_ns["ring"][0][:1000]
+        del shell.user_ns["ring"]
+        shell.user_ns["part"] = part
+        del part
+        found = why(shell, shell.user_ns["part"], "part")
+        assert found.holders[0].path == "part" and found.holders[0].frees
+        assert any(holder.cause is Cause.CYCLE for holder in found.holders)
+    finally:
+        gc.enable()
+        gc.collect()
+
+
+def test_of_many_holders_the_rest_is_counted(shell):
+    code = "a = torch.zeros(1111)\n" + "\n".join(f"n{i} = [a]" for i in range(20))
+    found = ask(shell, code, "a", most=5)
+    assert len(found.holders) == 5 and found.more == 16
+    assert found.holders[0].path == "a"
+
+
+def test_without_time_the_answer_says_that_it_is_partial(shell):
+    found = ask(shell, "a = torch.zeros(1111)\nbig = [[i] for i in range(300_000)]", "a", seconds=0.0)
+    assert found.partial
+    assert found.cuts == ()
+    assert all(holder.frees is None for holder in found.holders)
+
+
+def test_of_what_holds_nothing_is_an_input_error(shell):
+    with pytest.raises(InputError, match="holds no tensor"):
+        why(shell, [1], "x")
+
+
+def test_asking_leaves_no_reference_and_no_object(shell):
+    shell.run_cell("import torch\na = torch.zeros(1111, requires_grad=True)\nb = (a * a).sum()\nbox = [a]", store_history=True)
+    tensor = shell.user_ns["a"]
+    why(shell, tensor, "a")
+    gc.collect()
+    count, objects = sys.getrefcount(tensor), len(gc.get_objects())
+    for _ in range(100):
+        why(shell, tensor, "a")
+    gc.collect()
+    assert sys.getrefcount(tensor) == count
+    assert len(gc.get_objects()) - objects < 20
+
+
+def test_hostile_objects_are_passed_untouched(shell):
+    found = ask(
+        shell,
+        "class Bad:\n"
+        "    def __getattribute__(self, n): raise SystemExit('ran')\n"
+        "    __eq__ = __hash__ = __len__ = __repr__ = __bool__ = lambda s, *a: 1/0\n"
+        "    __class__ = property(lambda s: 1/0)\n"
+        "t = torch.zeros(1111)\nbad = Bad()\nobject.__getattribute__(bad, '__dict__')['kept'] = [t]\nBad.more = t",
+        "t",
+    )
+    assert {path for path, _ in holders_of(found)} >= {"t", "bad.kept[0]", "Bad.more"}
