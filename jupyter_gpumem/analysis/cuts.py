@@ -7,6 +7,10 @@ cut nearest to the roots is given, for a name is easier to delete than what lies
 from __future__ import annotations
 
 import collections
+import functools
+import gc
+import itertools
+import types
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,14 +18,14 @@ from typing import Any
 from jupyter_gpumem import frameworks
 from jupyter_gpumem.analysis.ancestors import Ancestors
 from jupyter_gpumem.analysis.references import Root
-from jupyter_gpumem.introspect import instance_dict, is_a, mro, slots
+from jupyter_gpumem.introspect import class_dict, instance_dict, is_a, mro, slots
 from jupyter_gpumem.model import Cause
 
 _MOST = 12
 """A longer list of cuts is no advice."""
 _CONTAINERS = (dict, list, collections.deque, set)
-_HEAP_TYPE = 1 << 9
-"""``Py_TPFLAGS_HEAPTYPE``: made by a class statement, so that its attributes can be deleted."""
+_KEEP_TABLES = (types.FunctionType, functools.partial, type(functools.lru_cache(len)))
+"""Their dictionaries (defaults, keywords, the cache) are their own affair."""
 _START, _END = -1, -2
 
 
@@ -33,6 +37,8 @@ class Cut:
     """To let go of a root is to delete the name, to forget the output, and so on."""
     holder: object = None
     held: object = None
+    place: int = 0
+    """From 1 on: the holder has it in several places, and each is a reference of its own."""
 
 
 def smallest(ancestors: Ancestors, targets: Sequence[object]) -> list[Cut] | None:
@@ -66,9 +72,14 @@ class _Network:
             place = (root.cause.value, root.label)
             self._link(_START, place, root.cause not in (Cause.MODULE, Cause.RUNNING), Cut(root))
             self._link(place, id(value), False, None)
+        tables = {id(held) for holder, held in ancestors.edges if any(is_a(holder, cls) for cls in _KEEP_TABLES)}
         for holder, held in ancestors.edges:
-            can = _can_be_cut(holder, held)
-            self._link(id(holder), id(held), can, Cut(None, holder, held) if can else None)
+            can = id(holder) not in tables and _can_be_cut(holder, held)
+            for place in range(_places(holder, held) if can else 1):
+                between = id(held) if place == 0 else (id(holder), id(held), place)
+                self._link(id(holder), between, can, Cut(None, holder, held, place) if can else None)
+                if place:
+                    self._link(between, id(held), False, None)
 
     def _link(self, start: Any, end: Any, can_be_cut: bool, cut: Cut | None) -> None:
         self._links.setdefault(start, {})[end] = can_be_cut
@@ -93,16 +104,16 @@ class _Network:
             here = queue.popleft()
             if here in self._ends:
                 continue
-            onward = [there for there, can in self._links.get(here, {}).items() if not (can and (here, there) in self._used)]
-            for there in (*onward, *self._back.get(here, ())):
-                if there not in came:
+            onward = [*self._links.get(here, {}).items(), *((back, False) for back in self._back.get(here, ()))]
+            for there, can_be_cut in onward:
+                if there not in came and not (can_be_cut and (here, there) in self._used):
                     came[there] = here
                     queue.append(there)
         return came
 
     def use(self, way: list[Any]) -> bool:
         """Let one unit flow along a way. False if nothing on it can be cut."""
-        steps = list(zip(way, way[1:], strict=False))
+        steps = list(itertools.pairwise(way))
         forward = [step for step in steps if step[1] in self._links.get(step[0], {})]
         if len(forward) == len(steps) and not any(self._links[a][b] for a, b in steps):
             return False
@@ -121,6 +132,11 @@ class _Network:
         return [cut for (start, end), cut in self._cuts.items() if start in near and end not in near]
 
 
+def _places(holder: object, held: object) -> int:
+    """How many references to one thing the holder has: three items of a list may be the same tensor."""
+    return max(1, sum(child is held for child in gc.get_referents(holder)))
+
+
 def _can_be_cut(holder: Any, held: object) -> bool:
     """Whether a person can let go of it and leave the holder whole: an item, an attribute, a gradient."""
     kind = next((k for f in frameworks.loaded() if (k := f.kind(type(holder))) is not None), None)
@@ -130,18 +146,17 @@ def _can_be_cut(holder: Any, held: object) -> bool:
         return False
     if any(is_a(holder, cls) for cls in _CONTAINERS):
         return True
-    if not _is_of_class_statement(type(holder)) or held is type(holder):
+    if held is type(holder):
         return False
-    inner = instance_dict(holder)
-    if held is inner:
-        return False
-    attributes = [*(inner or {}).values(), *(value for _, value in slots(holder))]
+    if is_a(holder, type):
+        return any(held is value for value in class_dict(holder).values())
+    attributes = [*(instance_dict(holder) or {}).values(), *_own_slots(holder)]
     if kind == "module":
         attributes += [value for framework in frameworks.loaded() for _, value in framework.submodules(holder)]
     return any(held is value for value in attributes)
 
 
-def _is_of_class_statement(cls: type) -> bool:
-    if type in mro(cls):
-        return True  # a class: its attributes
-    return bool(type.__dict__["__flags__"].__get__(cls) & _HEAP_TYPE) and type(type.__dict__["__dict__"].__get__(cls).get("__module__")) is str
+def _own_slots(holder: object) -> list[object]:
+    """Values of the slots that a class statement declares; the members of built-in types cannot be written."""
+    declared = any("__slots__" in class_dict(cls) for cls in mro(type(holder)))
+    return [value for _, value in slots(holder)] if declared else []

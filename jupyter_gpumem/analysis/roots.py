@@ -85,13 +85,12 @@ def _frames() -> Iterator[Root]:
 
 
 def _above_ours(frame: types.FrameType | None) -> types.FrameType | None:
-    """The frame that called this package: those below, ``contextlib``'s for example, work for us."""
-    above = frame
-    while frame is not None:
-        if _package(frame) == _PACKAGE:
-            above = frame.f_back
+    """The frame that called this package. Those of ``contextlib`` between ours work for us; a user's function between
+    two of ours is the user's.
+    """
+    while frame is not None and _package(frame) in (_PACKAGE, "contextlib"):
         frame = frame.f_back
-    return above
+    return frame
 
 
 def _package(frame: types.FrameType) -> str:

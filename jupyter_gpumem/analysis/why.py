@@ -153,7 +153,8 @@ def _cut_text(seen: Look, cut: cuts.Cut) -> str:
     found = seen.walk.path(cut.holder)
     if found is None:
         return "a reference that has changed meanwhile"
-    return paths.along(seen.walk, found[0], [*found[1], cut.held]).path
+    text = paths.along(seen.walk, found[0], [*found[1], cut.held]).path
+    return f"{text} (place {cut.place + 1})" if cut.place else text
 
 
 def _notes(seen: Look, unseen: int, is_reached: bool) -> list[str]:

@@ -9,8 +9,8 @@ from jupyter_gpumem import session
 from jupyter_gpumem.actions.offers import Offer, Offers
 from jupyter_gpumem.actions.planning import Request
 from jupyter_gpumem.analysis import names
-from jupyter_gpumem.analysis.why import why
 from jupyter_gpumem.analysis.snapshot import watched_devices
+from jupyter_gpumem.analysis.why import why
 from jupyter_gpumem.errors import InputError
 from jupyter_gpumem.faces import wire
 from jupyter_gpumem.faces.settings import GPUMem

@@ -254,7 +254,7 @@ def unseen(tensors: Sequence[object]) -> int | None:
 
 
 def is_base(tensor: object, others: Iterable[object]) -> bool:
-    """Whether one of ``others`` is a view that was made of the tensor. The reference is C++'s: ``gc`` does not see it."""
+    """Whether one of ``others`` is a view that was made of the tensor: a reference that ``gc`` does not see."""
     if is_bare(tensor) or _TensorBase._is_view(tensor):
         return False
     views = [other for other in others if not is_bare(other) and _TensorBase._is_view(other)]

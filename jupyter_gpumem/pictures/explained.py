@@ -77,8 +77,9 @@ def _sum(title: str, parts: Sum) -> list[Block]:
     if drawn and all(entry.nbytes is not None for entry in parts.entries):
         segments = (Segment(_COLOURS.get(kind, kind), _WORDS.get(kind, kind), nbytes) for kind, nbytes in drawn)
         found.append(Bar(title, sum(nbytes for _, nbytes in drawn), tuple(segments)))
-    rows = [(_WORDS.get(entry.kind, entry.kind), _known(entry.nbytes), entry.note) for entry in told]
-    return [*found, *([table(("part", "size", "note"), rows, {1}, None, len(rows))] if rows else [])]
+    columns = ("part", "size", "note") if any(entry.note for entry in told) else ("part", "size")
+    rows = [(_WORDS.get(entry.kind, entry.kind), _known(entry.nbytes), entry.note)[: len(columns)] for entry in told]
+    return [*found, *([table(columns, rows, {1}, None, len(rows))] if rows else [])]
 
 
 def _fragments(segments: Sequence[model.Segment]) -> list[Block]:
@@ -122,7 +123,7 @@ def _growth(growth: Growth) -> list[Block]:
     if not growth.changes:
         return [*found, Line("no holder keeps more or less than before")]
     rows = [(c.path, c.kind, f"{c.storages:+d}" if c.storages else "±0", signed(c.nbytes)) for c in growth.changes]
-    cells = table(("held by", "change", "storages", "bytes"), rows, {2, 3}, None, 30)
+    cells = table(("path", "change", "storages", "bytes"), rows, {2, 3}, None, 30)
     if cells.cut:
         rest = growth.changes[30:]
         cells = Table(cells.columns, cells.rows, cells.right, f"{cells.cut}, {signed(sum(c.nbytes for c in rest))}")
@@ -144,7 +145,7 @@ def _leaks(leaks: Leaks) -> list[Block]:
         rows = [
             (t.path, _sizes(t.sizes), _per_round(t), *([t.verdict.value] if mixed else [])) for t in leaks.trends
         ]
-        columns = ("held by", "after each round", "per round", *(["verdict"] if mixed else []))
+        columns = ("path", "after each round", "per round", *(["verdict"] if mixed else []))
         found.append(table(columns, rows, {2}, None, 20))
     elif leaks.verdict is Verdict.STEADY:
         found.append(Line("nothing keeps more after the last round than after the first"))

@@ -1,24 +1,25 @@
 """Records as figures of plotly, and graphs as SVG. To be imported only when a figure is wanted: plotly is optional.
 
-Names are text of the user's: plotly would take ``<b>``, ``%{x}`` and ``$x$`` in them for markup, so that they go through
-``_text`` and never into a template. Figures are saved with notebooks, so that they are cut to what can be seen: a few
-hundred tiles, blocks or cells, in plain lists, without plotly's large default template. They lie on light and on dark
-paper: the paper is transparent and the words are grey.
+Names are text of the user's: plotly would take ``<b>``, ``%{x}`` and ``$x$`` in them for markup, so that they go
+through ``_text`` and never into a template. Figures are saved with notebooks, so that they are cut to what can be
+seen: a few hundred tiles, blocks or cells, in plain lists, without plotly's large default template. They lie on light
+and on dark paper: the paper is transparent and the words are grey.
 """
 from __future__ import annotations
 
 import heapq
+import itertools
 import re
 import shutil
 import subprocess
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from html import escape
-from itertools import islice
 from typing import Any
 
 import plotly.graph_objects as go
 
-from jupyter_gpumem.model import Account, Allocator, Block, Cause, CellUse, Graph, Holding, Segment, Snapshot, Timeline
+from jupyter_gpumem.model import Account, Allocator, Block, Cause, CellUse, Graph, Holding, Snapshot, Timeline
 from jupyter_gpumem.pictures.blocks import CURES, count
 from jupyter_gpumem.pictures.text import visible
 from jupyter_gpumem.units import shown
@@ -35,10 +36,12 @@ _COLOURS = {
     "awaiting": ("#d08a2e", _DARK),
     "cached": (_MUTED, _GREY),
     "free": (_MUTED, _GREY),
-    "": (_MUTED, _GREY),
+    "": ("rgba(0,0,0,0)", _GREY),
 }
 """Kind → colour and the colour of words on it; the same as those of the bars in ``html.py``."""
-_TILES, _BARS, _PIECES, _CELLS, _TICKS = 400, 60, 700, 400, 20
+_TILES, _LEAST, _PIECES, _CELLS, _TICKS = 400, 1500, 900, 400, 20
+_BARS = (60, 30, 15)
+"""Rows of a map of segments: fewer where each has many blocks."""
 _THROUGH_GRAPH = " → graph ("
 
 
@@ -65,8 +68,9 @@ def _figure(traces: Sequence[Any], title: str, words: str, **layout: Any) -> go.
             "font": {"color": _GREY, "size": 12},
             "paper_bgcolor": "rgba(0,0,0,0)",
             "plot_bgcolor": "rgba(0,0,0,0)",
+            "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": _GREY, "activecolor": _GREY},
             "margin": {"l": 10, "r": 10, "t": 48, "b": 10},
-            "meta": {"alt": visible(words)},
+            "meta": {"alt": visible(words.strip())},
             **layout,
         },
     )
@@ -91,6 +95,8 @@ class _Tile:
         self.label, self.kind, self.path, self.nbytes = label, kind, path, nbytes
         self.fixed = fixed
         """It stays a tile of its own although only one lies in it."""
+        self.is_storage = False
+        """Its label says what it is, not where."""
         self.storages = 0
         self.inner: dict[object, _Tile] = {}
 
@@ -107,7 +113,7 @@ class _Tile:
             tile._count(holding, kind)
         what = _what(holding)
         leaf = _Tile(what, kind, f"{holding.holder.path}: {what}", holding.nbytes)
-        leaf.storages = 1
+        leaf.storages, leaf.is_storage = 1, True
         tile.inner[len(tile.inner)] = leaf
 
     def _count(self, holding: Holding, kind: str) -> None:
@@ -121,7 +127,8 @@ class _Tile:
         if self.fixed or len(self.inner) != 1:
             return self
         (only,) = self.inner.values()
-        only.label = self.label + only.label if only.inner else self.label
+        only.label = self.label if only.is_storage else self.label + only.label
+        only.is_storage = False
         return only
 
     @property
@@ -152,7 +159,8 @@ def _what(holding: Holding) -> str:
     if not holding.tensors:
         return "storage"
     tensor = max(holding.tensors, key=lambda one: one.nbytes)
-    return f"{tensor.kind} {'×'.join(map(str, tensor.shape)) or 'scalar'} {tensor.dtype}"
+    shape = "×".join(map(str, tensor.shape)) or "scalar"
+    return f"{shape} {tensor.dtype}" if tensor.kind == "Tensor" else f"{tensor.kind} {shape} {tensor.dtype}"
 
 
 def _kind(cause: Cause, path: str) -> str:
@@ -169,7 +177,7 @@ def treemap(snapshot: Snapshot) -> go.Figure:
     for holding in snapshot.holdings:
         holder = holding.holder
         groups = [holding.device] if holder.cause is Cause.NAME else [holding.device, CURES[holder.cause][0]]
-        steps = islice(_steps(holder.path, holder.name), 12)
+        steps = itertools.islice(_steps(holder.path[:400], holder.name), 12)
         root.add(groups, steps, holding, _kind(holder.cause, holder.path))
     held = root.nbytes
     cached = sum(_add_cached(root, allocator) for allocator in snapshot.allocators)
@@ -187,7 +195,10 @@ def treemap(snapshot: Snapshot) -> go.Figure:
         text=[shown(tile.nbytes) for _, _, tile in drawn],
         customdata=[_text(tile.hover, 120) for _, _, tile in drawn],
         hovertemplate="%{customdata}<br>%{text}<extra></extra>",
-        textinfo="label+text",
+        texttemplate=[
+            "%{label}<br>%{text}" if tile.inner or 300 * tile.nbytes >= top.nbytes else " "
+            for _, _, tile in drawn
+        ],
         textfont={"color": [_COLOURS[tile.kind][1] for _, _, tile in drawn]},
         marker={"colors": [_COLOURS[tile.kind][0] for _, _, tile in drawn], "line": {"width": 1, "color": _GREY}},
         pathbar={"textfont": {"color": _GREY}},
@@ -196,10 +207,15 @@ def treemap(snapshot: Snapshot) -> go.Figure:
     )
     storages = count(len(snapshot.holdings), "storage")
     rest = f", {shown(cached)} cached" if cached else ""
-    names = sorted(((tile.nbytes, tile.label) for tile in top.inner.values() if tile.kind == "names"), reverse=True)
-    largest = ", ".join(f"{label} {shown(nbytes)}" for nbytes, label in names[:3])
-    words = f"{shown(held)} held in {storages}{rest}." + (f" Largest names: {largest}." if largest else "")
-    return _figure([trace], f"{shown(held)} held in {storages}{rest}", words)
+    names = Counter[str]()
+    for holding in snapshot.holdings:
+        if holding.holder.cause is Cause.NAME:
+            names[holding.holder.name or holding.holder.path] += holding.nbytes
+    largest = ", ".join(f"{name} {shown(nbytes)}" for name, nbytes in names.most_common(3))
+    title = f"{shown(held)} held in {storages}{rest}"
+    lost = f" {shown(sum(holding.nbytes for holding in snapshot.dangling))} dangle." if snapshot.dangling else ""
+    words = f"{title}." + (f" Largest names: {largest}." if largest else "") + lost
+    return _figure([trace], title, words, height=520)
 
 
 def _add_cached(root: _Tile, allocator: Allocator) -> int:
@@ -217,22 +233,26 @@ def _add_cached(root: _Tile, allocator: Allocator) -> int:
 
 
 def _chosen(top: _Tile) -> set[int]:
-    """The ids of the tiles to draw, the largest of all depths; with those for the rest they are at most ``_TILES``."""
-    order = iter(range(1 << 62))
-    waiting = [(0.0, next(order), top, top)]
+    """The ids of the tiles to draw, the largest of all depths; with those for the rest they are at most ``_TILES``.
+
+    What is smaller than one part in ``_LEAST`` of all could not be seen.
+    """
+    order = itertools.count()
+    waiting = [(float("-inf"), next(order), top, _Tile("", "", ""))]
     chosen: set[int] = set()
-    open_inside: dict[int, int] = {}
+    inside: dict[int, int] = {}
     drawn = 0
     while waiting:
-        _, _, tile, around = heapq.heappop(waiting)
-        inside = open_inside.get(id(around), len(around.inner)) if tile is not top else 1
-        whole = len(around.inner) if tile is not top else 1
+        size, _, tile, around = heapq.heappop(waiting)
+        if -size * _LEAST < top.nbytes:
+            break
+        before, every = inside.get(id(around), 0), len(around.inner)
         # the first one drawn of several needs one more tile for the rest; the last one takes that tile's place
-        cost = 1 + (inside == whole > 1) - (1 == inside < whole)
+        cost = 1 + (before == 0 and every > 1) - (0 < before == every - 1)
         if drawn + cost > _TILES:
             break
         drawn += cost
-        open_inside[id(around)] = inside - 1
+        inside[id(around)] = before + 1
         chosen.add(id(tile))
         for inner in tile.inner.values():
             size = float("-inf") if inner.fixed else -float(inner.nbytes)
@@ -287,15 +307,18 @@ def timeline(timeline: Timeline) -> go.Figure:
         title = _text(name) + (f", {shown(total)} in all" if total is not None else "")
         names.append({"text": title, "x": 0, "y": top, "xref": "paper", "yref": "paper", "showarrow": False,
                       "xanchor": "left", "yanchor": "bottom"})
-        peak, title = max(((new.peak or 0, cell.title) for cell, _, new in uses if new), default=(0, ""))
+        peaks = [(new.peak or 0, cell.title) for cell, _, new in uses if new]
+        peak, title = max(peaks, key=lambda one: one[0], default=(0, ""))
         ends.append(next((new.allocated for _, _, new in reversed(uses) if new), 0))
-        words.append(f"{name} ends with {shown(ends[-1])}" + (f"; highest peak {shown(peak)} in {title}" if peak else ""))
+        highest = f"; highest peak {shown(peak)} in {title}" if peak else ""
+        words.append(f"{name} ends with {shown(ends[-1])}{highest}.")
     places = range(0, len(cells), max(1, -(-len(cells) // _TICKS)))
     across = {"tickvals": list(places), "ticktext": [_text(cells[at].title, 24) for at in places], "showgrid": False,
-              "zeroline": False, "automargin": True, "anchor": f"y{len(keys)}" if len(keys) > 1 else "y"}
+              "zeroline": False, "automargin": True, "range": [-0.6, max(1, len(cells)) - 0.4],
+              "anchor": f"y{len(keys)}" if len(keys) > 1 else "y"}
     earlier = f", {len(timeline.cells) - len(cells)} earlier left out" if len(cells) < len(timeline.cells) else ""
     title = f"{shown(sum(ends))} allocated after {count(len(cells), 'cell')}{earlier}"
-    return _figure(traces, title, f"{title}. {'. '.join(words)}", xaxis=across, annotations=names, hovermode="closest",
+    return _figure(traces, title, f"{title}. {' '.join(words)}", xaxis=across, annotations=names, hovermode="closest",
                    height=140 + 220 * max(1, len(keys)), legend=_LEGEND, **axes)
 
 
@@ -308,7 +331,8 @@ def _of(allocators: Iterable[Allocator], key: tuple[str, str]) -> Allocator | No
 
 def _row(uses: Sequence[_Use], total: int | None) -> tuple[dict[str, Any], list[Any]]:
     """The axis and the lines of one device. Bytes change in the middle of a cell, and stay until the next."""
-    most = max((size or 0 for _, *pair in uses for a in pair if a for size in (a.allocated, a.peak, a.reserved)), default=0)
+    both = [allocator for _, old, new in uses for allocator in (old, new) if allocator is not None]
+    most = max((size or 0 for a in both for size in (a.allocated, a.peak, a.reserved)), default=0)
     is_near = total is not None and 0 < total <= 4 * most  # if it is far, it would press all others to the ground
     divisor, unit = _unit(max(most, (total or 0) if is_near else 0))
 
@@ -326,12 +350,16 @@ def _row(uses: Sequence[_Use], total: int | None) -> tuple[dict[str, Any], list[
                   fill="tozeroy", fillcolor="rgba(31,119,201,.2)")]
     if any(new and new.reserved is not None for _, _, new in uses):
         lines.append(step("reserved", lambda a: a.reserved, line={"shape": "hv", "color": "#7db5e8", "width": 1.5}))
-    peaks = [(at, *use) for at, use in enumerate(uses) if use[2] is not None and use[2].peak is not None]
+    peaks = [
+        (at, new.peak / divisor, _peak_text(cell, old, new))
+        for at, (cell, old, new) in enumerate(uses)
+        if new is not None and new.peak is not None
+    ]
     if peaks:
+        x, y, texts = zip(*peaks, strict=True)
         lines.append(go.Scatter(
-            x=[at for at, *_ in peaks], y=[(new.peak or 0) / divisor for *_, new in peaks if new], name="peak",
-            mode="markers", marker={"symbol": "triangle-up", "size": 9, "color": "#d08a2e"},
-            customdata=[_peak_text(*use) for _, *use in peaks], hovertemplate="%{customdata}<extra></extra>",
+            x=x, y=y, name="peak", mode="markers", marker={"symbol": "triangle-up", "size": 9, "color": "#d08a2e"},
+            customdata=texts, hovertemplate="%{customdata}<extra></extra>",
         ))
     if is_near and total is not None:
         lines.append(go.Scatter(x=[-0.5, len(uses) - 0.5], y=[total / divisor] * 2, name="whole device", mode="lines",
@@ -339,10 +367,10 @@ def _row(uses: Sequence[_Use], total: int | None) -> tuple[dict[str, Any], list[
     return _axis(unit), lines
 
 
-def _peak_text(cell: CellUse, old: Allocator | None, new: Allocator | None) -> str:
-    change = f"{shown(old.allocated if old else 0)} → {shown(new.allocated if new else None)}"
+def _peak_text(cell: CellUse, old: Allocator | None, new: Allocator) -> str:
+    change = f"{shown(old.allocated if old else 0)} → {shown(new.allocated)}"
     line = f"<br>{_text(cell.peak_line)}" if cell.peak_line else ""
-    return f"{_text(cell.title, 40)}: {change}, peak {shown(new.peak if new else None)}{line}"
+    return f"{_text(cell.title, 40)}: {change}, peak {shown(new.peak)}{line}"
 
 
 # ---------------------------------------------------------------- segments
@@ -357,6 +385,8 @@ _STATES = {
 }
 _Piece = tuple[str, int, int, str]
 """State, offset, bytes, words."""
+_Placed = tuple[int, str, Block]
+"""Offset, state, block."""
 
 
 def segments(account: Account) -> go.Figure:
@@ -365,19 +395,24 @@ def segments(account: Account) -> go.Figure:
     Blocks too small to be seen are drawn together with their neighbours, by state; bytes of each state stay exact.
     """
     ordered = sorted(account.segments, key=lambda segment: -segment.nbytes)
-    drawn, rest = ordered[:_BARS], ordered[_BARS:]
-    widest = max((segment.nbytes for segment in drawn), default=0)
-    least = 0
-    rows = [_pieces(segment, least) for segment in drawn]
+    widest = ordered[0].nbytes if ordered else 0
+    placed = [[(block.address - s.address, _state(block), block) for block in s.blocks] for s in ordered]
+    least, bars = 0, _BARS[0]
+    rows = [_pieces(blocks, least) for blocks in placed[:bars]]
     while sum(map(len, rows)) > _PIECES and least < widest:
-        least = 2 * least or max(1, widest // 1024)
-        rows = [_pieces(segment, least) for segment in drawn]
+        fewer = next((number for number in _BARS if number < bars), bars)
+        if least >= widest // 512 and fewer < min(bars, len(ordered)):
+            least, bars = 0, fewer  # rather fewer segments than none in which one sees what lies where
+        else:
+            least = 2 * least or max(1, widest // 2048)
+        rows = [_pieces(blocks, least) for blocks in placed[:bars]]
+    drawn, rest = ordered[:bars], ordered[bars:]
     labels = [f"{segment.pool}, {shown(segment.nbytes)}" for segment in drawn]
     scale = 1.0
     if rest:
         nbytes = sum(segment.nbytes for segment in rest)
         scale = min(1.0, widest / nbytes)  # a row wider than all others would make them too small to see
-        rows.append(_together([(0, block) for segment in rest for block in segment.blocks]))
+        rows.append(_together([(0, state, block) for blocks in placed[bars:] for _, state, block in blocks]))
         labels.append(f"{len(rest)} more, {shown(nbytes)}{' (not to scale)' if scale < 1 else ''}")
     divisor, unit = _unit(widest)
     traces = []
@@ -389,23 +424,29 @@ def segments(account: Account) -> go.Figure:
                 orientation="h", name=words, x=[size * by for (_, _, size, _), by in zip(mine, scales, strict=True)],
                 base=[at * by for (_, at, _, _), by in zip(mine, scales, strict=True)], y=[row for row, *_ in mine],
                 customdata=[text for *_, text in mine], hovertemplate=f"%{{customdata}}<extra>{words}</extra>",
-                marker=_marker(state), width=0.8, textposition="none",
+                marker=_marker(state, [0.5 if size > widest / 150 else 0 for _, _, size, _ in mine]), width=0.8,
+                textposition="none",
             ))
     free = sum(segment.free for segment in ordered)
     kept = sum(segment.free for segment in ordered if not segment.returnable)
     title = f"{account.device}: {shown(sum(s.nbytes for s in ordered))} in {count(len(ordered), 'segment')}"
+    high = max(3, len(rows))
     words = f"{title}; {shown(free)} are free, of which {shown(kept)} cannot go back to the driver"
     return _figure(
         traces, f"{_text(title)}, {shown(free)} free", f"{words}.", barmode="overlay", hovermode="closest",
-        height=150 + 22 * len(rows), legend={**_LEGEND, "x": 0, "xanchor": "left"}, xaxis=_axis(unit),
+        height=150 + 24 * high, xaxis=_axis(unit),
+        legend={**_LEGEND, "x": 0, "xanchor": "left", "y": -36 / (24 * high), "yanchor": "top"},
         yaxis={"tickvals": list(range(len(rows))), "ticktext": labels, "autorange": "reversed", "showgrid": False,
                "zeroline": False, "automargin": True},
     )
 
 
-def _marker(state: str) -> dict[str, Any]:
-    look: dict[str, Any] = {"color": _COLOURS[state][0], "line": {"width": 0.5, "color": _GREY}}
-    return {**look, "pattern": {"shape": "/", "fgcolor": "#6f6a2a", "size": 5}} if state == "unexplained" else look
+def _marker(state: str, frames: list[float]) -> dict[str, Any]:
+    """The look of blocks; their frames would hide those that are very small."""
+    colour = _COLOURS[state][0]
+    hatched = {"shape": "/", "bgcolor": colour, "fgcolor": "#7d762c", "size": 5, "solidity": 0.4}
+    return {"color": colour, "line": {"width": frames, "color": _GREY},
+            **({"pattern": hatched} if state == "unexplained" else {})}
 
 
 def _state(block: Block) -> str:
@@ -414,28 +455,30 @@ def _state(block: Block) -> str:
     return "unexplained" if block.holder is None else _kind(block.holder.cause, block.holder.path)
 
 
-def _pieces(segment: Segment, least: int) -> list[_Piece]:
+def _pieces(blocks: Sequence[_Placed], least: int) -> list[_Piece]:
     """The blocks of a segment to draw; neighbours smaller than ``least`` bytes together."""
     pieces: list[_Piece] = []
-    small: list[tuple[int, Block]] = []
-    for block in segment.blocks:
-        at = block.address - segment.address
+    small: list[_Placed] = []
+    for at, state, block in blocks:
         if small and (block.nbytes >= least or at + block.nbytes - small[0][0] > 4 * least):
             pieces += _together(small)
             small = []
         if block.nbytes >= least:
-            pieces.append((_state(block), at, block.nbytes, _block_text(block)))
+            pieces.append((state, at, block.nbytes, _block_text(block)))
         else:
-            small.append((at, block))
+            small.append((at, state, block))
     return pieces + _together(small)
 
 
-def _together(blocks: Sequence[tuple[int, Block]]) -> list[_Piece]:
+def _together(blocks: Sequence[_Placed]) -> list[_Piece]:
     """Neighbouring blocks as one piece for each state."""
+    by_state: dict[str, list[Block]] = {}
+    for _, state, block in blocks:
+        by_state.setdefault(state, []).append(block)
     pieces: list[_Piece] = []
     at = blocks[0][0] if blocks else 0
     for state in _STATES:
-        mine = [block for _, block in blocks if _state(block) == state]
+        mine = by_state.get(state, [])
         nbytes = sum(block.nbytes for block in mine)
         if mine:
             text = _block_text(mine[0]) if len(mine) == 1 else f"{len(mine)} blocks, {shown(nbytes)}"
@@ -448,8 +491,8 @@ def _block_text(block: Block) -> str:
     """Holder, bytes, what was asked for, and where."""
     words = [shown(block.nbytes)]
     words += [f"requested {shown(block.requested)}"] if block.requested not in (None, block.nbytes) else []
-    words += [_text(block.site)] if block.site else []
-    return (f"{_text(block.holder.path)}<br>" if block.holder is not None else "") + ", ".join(words)
+    words += [_text(block.site, 40)] if block.site else []
+    return (f"{_text(block.holder.path, 60)}<br>" if block.holder is not None else "") + ", ".join(words)
 
 
 # ---------------------------------------------------------------- graphs
@@ -471,15 +514,21 @@ def graph_svg(graph: Graph) -> str | None:
         return None
     # several of them may lie in one page, so that no element may have an id
     svg = re.sub(r'<!--.*?-->|(?<=[a-z]) id="[^"]*"', "", svg[svg.index("<svg") :], flags=re.DOTALL)
+    saved = {f"n{node.number}": escape(visible(", ".join(node.saved))) for node in graph.nodes}
+    svg = re.sub(r"<title>(.*?)</title>\n?", lambda found: _title(saved.get(found[1], "")), svg)
     words = escape(visible(f"Graph of {graph.name}: {count(len(graph.nodes), 'operation')}, {shown(graph.nbytes)}"))
     return svg.replace("<svg", f'<svg role="img" aria-label="{words}" style="max-width:100%;height:auto"', 1)
+
+
+def _title(words: str) -> str:
+    return f"<title>{words}</title>\n" if words else ""
 
 
 def _dot(graph: Graph) -> str:
     grey = f'color="{_GREY}" fontcolor="{_GREY}"'
     face = 'fontname="Helvetica,Arial,sans-serif" fontsize=11'
     lines = [
-        f'digraph {{ bgcolor="transparent"; rankdir=TB; nodesep=0.2; ranksep=0.3;',
+        'digraph { bgcolor="transparent"; rankdir=TB; nodesep=0.2; ranksep=0.3;',
         f'node [shape=box style="rounded" height=0.3 margin="0.12,0.05" {grey} {face}]; edge [{grey} arrowsize=0.6];',
     ]
     known = set()

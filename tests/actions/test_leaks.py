@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import random
 import weakref
 
@@ -11,6 +12,14 @@ import torch
 from jupyter_gpumem.actions.leaks import LeakWatch, assert_no_leak, find_leak
 from jupyter_gpumem.errors import InputError, LeakError
 from jupyter_gpumem.model import Cause, Verdict
+
+
+def rounds_in_a_block(count, work):
+    with assert_no_leak(None) as leak:
+        for _ in range(count):
+            work()
+            leak.round()
+    return leak.judge()
 
 
 def paths_of(leaks):
@@ -160,11 +169,10 @@ def test_too_few_rounds_are_refused():
         find_leak(None, list, rounds=0)
     with pytest.raises(InputError, match="cannot prove"):
         assert_no_leak(None, rounds=2)
-    with pytest.raises(InputError, match="round()"), assert_no_leak(None, rounds=5):
+    with pytest.raises(InputError, match=r"call round\(\)"), assert_no_leak(None, rounds=5):
         pass
-    with pytest.raises(InputError, match="called 2 times"), assert_no_leak(None) as leak:
-        leak.round()
-        leak.round()
+    with pytest.raises(InputError, match="called 2 times"):
+        rounds_in_a_block(2, list)
 
 
 def test_a_device_that_does_not_exist_is_refused():
@@ -197,10 +205,9 @@ def test_a_watch_keeps_nothing_alive():
 # ---------------------------------------------------------------- the check: rounds
 def test_rounds_in_a_block_that_leak_say_where():
     losses, weight = [], torch.ones(1 << 20, requires_grad=True)
-    with pytest.raises(LeakError) as caught, assert_no_leak(None) as leak:
-        for _ in range(4):
-            losses.append(weight.exp().sum())
-            leak.round()
+    with pytest.raises(LeakError) as caught:
+        rounds_in_a_block(4, lambda: losses.append(weight.exp().sum()))
+    assert isinstance(caught.value, AssertionError)
     lines = str(caught.value).splitlines()
     assert lines[0] == "leak in 3 rounds of the block, after one that warmed up"
     assert "local 'losses'[·] → graph   4.0 MiB → 8.0 MiB → 12.0 MiB → 16.0 MiB   (+4.0 MiB a round)" in lines[1]
@@ -209,35 +216,34 @@ def test_rounds_in_a_block_that_leak_say_where():
     )
 
 
+def rounds_on_lines_of_their_own(kept):
+    with assert_no_leak(None) as leak:
+        kept.append(torch.zeros(100))
+        leak.round()
+        kept.append(torch.zeros(100))
+        leak.round()
+        kept.append(torch.zeros(100))
+        leak.round()
+        kept.append(torch.zeros(100))
+        leak.round()
+
+
 def test_rounds_on_lines_of_their_own_leak_too():
-    kept = []
-    with pytest.raises(LeakError, match="'kept'"), assert_no_leak(None) as leak:
-        kept.append(torch.zeros(100))
-        leak.round()
-        kept.append(torch.zeros(100))
-        leak.round()
-        kept.append(torch.zeros(100))
-        leak.round()
-        kept.append(torch.zeros(100))
-        leak.round()
+    with pytest.raises(LeakError, match="'kept'"):
+        rounds_on_lines_of_their_own([])
 
 
 def test_rounds_in_a_block_that_are_steady_pass():
-    last = None
-    with assert_no_leak(None) as leak:
-        for size in range(1, 6):
-            last = torch.zeros(100 * (size % 2 + 1))
-            leak.round()
-    assert leak.judge().verdict is Verdict.STEADY
-    assert last is not None
+    last = [None]
+    sizes = itertools.cycle([100, 200])
+    leaks = rounds_in_a_block(5, lambda: last.__setitem__(0, torch.zeros(next(sizes))))
+    assert leaks.verdict is Verdict.STEADY
 
 
 def test_many_rounds_are_shown_by_the_first_and_the_last():
     kept = []
-    with pytest.raises(LeakError, match="400 B → … → 3.1 KiB → 3.5 KiB → 3.9 KiB → 4.3 KiB"), assert_no_leak(None) as leak:
-        for _ in range(11):
-            kept.append(torch.zeros(100))
-            leak.round()
+    with pytest.raises(LeakError, match=r"400 B → … → 3\.1 KiB → 3\.5 KiB → 3\.9 KiB → 4\.3 KiB"):
+        rounds_in_a_block(11, lambda: kept.append(torch.zeros(100)))
 
 
 # ---------------------------------------------------------------- the check: one block
@@ -282,9 +288,12 @@ def test_what_dangled_before_the_block_is_not_its_doing(shell):
 
 def test_an_exception_in_the_block_is_not_masked():
     error = KeyError("mine")
-    with pytest.raises(KeyError) as caught, assert_no_leak(None) as leak:
-        leak.round()
+
+    def fail():
         raise error
+
+    with pytest.raises(KeyError) as caught:
+        rounds_in_a_block(1, fail)
     assert caught.value is error
     assert error.__context__ is None
 

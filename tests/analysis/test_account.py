@@ -79,12 +79,15 @@ steps = [allocate] * 4 + [free] * 3 + [view, in_place, forward, forward, backwar
 kinds = set()
 for _ in range(220):
     rng.choice(steps)()
-    kinds |= {e.kind for e in check().allocated.entries if e.nbytes}
+    found = check()
+    kinds |= {e.kind for e in found.allocated.entries if e.nbytes}
+    if found.allocated.of("dangling") and rng.random() < 0.7:
+        collect()  # it takes a second to explain what nothing reaches
 print(json.dumps(sorted(kinds)))
 """
 
 
-@pytest.mark.parametrize(("device", "seed"), [("cuda", 1), ("cuda", 2), ("simgpu", 3), ("cpu", 4)])
+@pytest.mark.parametrize(("device", "seed"), [("cuda", 1), ("simgpu", 2), ("cpu", 3)])
 def test_the_sums_close_after_every_step_of_a_random_program(run_on, device, seed):
     kinds = run_on(device, f"SEED = {seed}\n" + COMMON + RANDOM).json
     want = {"names", "graphs", "dangling"} | ({"rounding"} if device != "cpu" else set())

@@ -4,7 +4,6 @@ from __future__ import annotations
 import collections
 import gc
 import random
-import sys
 
 import pytest
 import torch
@@ -163,16 +162,25 @@ def test_changes_sum_to_the_difference(first, second):
     assert sum(change.storages for change in found.changes if change.nbytes) <= len(env["box"]) + len(env)
 
 
-def test_marks_leave_nothing_behind():
-    kept = [torch.zeros(100), torch.zeros(100, requires_grad=True).exp()]
-    mark(None, "first", CPU)
-    gc.collect()
-    counts, before = [sys.getrefcount(tensor) for tensor in kept], len(gc.get_objects())
-    for number in range(100):
-        mark(None, str(number), CPU)
-    gc.collect()
-    assert len(gc.get_objects()) - before < 20
-    assert [sys.getrefcount(tensor) for tensor in kept] == counts
+def test_a_hundred_marks_leave_nothing_behind(run_on):
+    seen = run_on(
+        "cpu",
+        """
+import gc, json, torch
+from jupyter_gpumem.analysis.growth import mark
+kept = [torch.zeros(100), torch.zeros(100, requires_grad=True).exp()]
+mark(None, "first", ["cpu"])
+gc.collect()
+counts, before = [sys.getrefcount(tensor) for tensor in kept], len(gc.get_objects())
+for number in range(100):
+    mark(None, str(number), ["cpu"])
+gc.collect()
+print(json.dumps([len(gc.get_objects()) - before, [sys.getrefcount(tensor) for tensor in kept] == counts]))
+""",
+    )
+    more, same = seen.json
+    assert more < 20
+    assert same
 
 
 def test_a_kept_mark_keeps_nothing_alive():

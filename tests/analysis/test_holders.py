@@ -4,7 +4,6 @@ from __future__ import annotations
 import gc
 import sys
 
-import pytest
 import torch
 
 from jupyter_gpumem.analysis import holders
