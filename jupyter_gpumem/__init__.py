@@ -9,9 +9,39 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from jupyter_gpumem.faces.api import dangling, free, holdings, plan, snapshot, watch, why
+    from jupyter_gpumem.faces.api import (
+        account,
+        assert_no_leak,
+        dangling,
+        describe,
+        diff,
+        find_leak,
+        free,
+        graph,
+        holdings,
+        mark,
+        plan,
+        snapshot,
+        watch,
+        why,
+    )
 
-__all__ = ["dangling", "free", "holdings", "plan", "snapshot", "watch", "why"]
+__all__ = [
+    "account",
+    "assert_no_leak",
+    "dangling",
+    "describe",
+    "diff",
+    "find_leak",
+    "free",
+    "graph",
+    "holdings",
+    "mark",
+    "plan",
+    "snapshot",
+    "watch",
+    "why",
+]
 __version__ = "0.1.0"
 
 

@@ -29,11 +29,13 @@ ROWS = [
         "analysis.snapshot",
         "analysis.ledger",
         "analysis.names",
+        "analysis.account",
+        "analysis.growth",
         "analysis.shares",
         "analysis.sample",
     ],
-    ["pictures.blocks", "pictures.text", "pictures.html"],
-    ["actions.moving", "actions.planning", "actions.cleaning", "actions.offers", "actions.watcher"],
+    ["pictures.blocks", "pictures.explained", "pictures.text", "pictures.html", "pictures.plots"],
+    ["actions.moving", "actions.planning", "actions.cleaning", "actions.offers", "actions.watcher", "actions.leaks"],
     [
         "faces.grammar",
         "faces.settings",
@@ -47,18 +49,19 @@ ROWS = [
         "faces.requests",
         "faces.comm",
         "faces.extension",
+        "pytest_plugin",
     ],
 ]
 ORDER = {name: (rank, place) for rank, row in enumerate(ROWS) for place, name in enumerate(row)}
 SEPARATE = {"devices", "frameworks", "session"}  # rooms of this row do not know each other
 MAY_KNOW = {
-    "pictures": {"model", "units", "pictures.blocks", "pictures.text", "pictures.html"},
+    "pictures": {name for name in ORDER if name in ("model", "units") or name.startswith("pictures")},
     "actions": {name for name in ORDER if not name.startswith("pictures")},
 }
 HOMES = {
     "pynvml": {"devices.nvml", "devices.nvml_processes"},
     "psutil": {"devices.host", "devices.owners"},
-    "torch": {"frameworks.torch", "frameworks.torch_graph", "frameworks.torch_peaks"},
+    "torch": {f"frameworks.torch{part}" for part in ("", "_allocator", "_graph", "_history", "_peaks")},
     "traitlets": {"faces.settings"},
     "IPython": {"faces.magics", "faces.showing"},
     "comm": {"faces.comm"},
@@ -67,8 +70,8 @@ HOMES = {
     "tensorflow": set(),
     "cupy": set(),
     "numpy": set(),
-    "plotly": set(),
-    "ipywidgets": set(),
+    "plotly": {"pictures.plots"},
+    "ipywidgets": {"faces.widgets"},
 }
 
 

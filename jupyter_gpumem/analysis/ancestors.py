@@ -107,7 +107,7 @@ class Ancestors:
     def clear(self) -> None:
         """Let go of every live object."""
         for found in (self.objects, self.edges, self.roots, self._next, self._further, self._kinds):
-            found.clear()  # type: ignore[attr-defined]
+            found.clear()
 
 
 def _by_held(walk: Walk) -> dict[int, list[object]]:

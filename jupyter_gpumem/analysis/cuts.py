@@ -10,8 +10,9 @@ import collections
 import functools
 import gc
 import itertools
+import sys
 import types
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,19 +70,19 @@ class _Network:
         self._used: set[tuple[Any, Any]] = set()
         self._back: dict[Any, set[Any]] = {}
         for root, value in ancestors.roots:
-            place = (root.cause.value, root.label)
-            self._link(_START, place, root.cause not in (Cause.MODULE, Cause.RUNNING), Cut(root))
-            self._link(place, id(value), False, None)
+            label = (root.cause.value, root.label)
+            self._link(_START, label, root.cause not in (Cause.MODULE, Cause.RUNNING), Cut(root))
+            self._link(label, id(value), False)
         tables = {id(held) for holder, held in ancestors.edges if any(is_a(holder, cls) for cls in _KEEP_TABLES)}
         for holder, held in ancestors.edges:
-            can = id(holder) not in tables and _can_be_cut(holder, held)
-            for place in range(_places(holder, held) if can else 1):
+            places = 0 if id(holder) in tables else _places(holder, held)
+            for place in range(max(1, places)):
                 between = id(held) if place == 0 else (id(holder), id(held), place)
-                self._link(id(holder), between, can, Cut(None, holder, held, place) if can else None)
+                self._link(id(holder), between, places > 0, Cut(None, holder, held, place))
                 if place:
-                    self._link(between, id(held), False, None)
+                    self._link(between, id(held), False)
 
-    def _link(self, start: Any, end: Any, can_be_cut: bool, cut: Cut | None) -> None:
+    def _link(self, start: Any, end: Any, can_be_cut: bool, cut: Cut | None = None) -> None:
         self._links.setdefault(start, {})[end] = can_be_cut
         if cut is not None and can_be_cut:
             self._cuts.setdefault((start, end), cut)
@@ -133,27 +134,30 @@ class _Network:
 
 
 def _places(holder: object, held: object) -> int:
-    """How many references to one thing the holder has: three items of a list may be the same tensor."""
-    return max(1, sum(child is held for child in gc.get_referents(holder)))
+    """In how many places the holder has it, of those that a person can let go of without breaking the holder: items,
+    attributes, a gradient. Three items of a list may be the same tensor.
+    """
+    return sum(child is held for child in _parts(holder))
 
 
-def _can_be_cut(holder: Any, held: object) -> bool:
-    """Whether a person can let go of it and leave the holder whole: an item, an attribute, a gradient."""
+def _parts(holder: Any) -> Iterable[object]:
     kind = next((k for f in frameworks.loaded() if (k := f.kind(type(holder))) is not None), None)
     if kind == "tensor":
-        return any(held is grad for framework in frameworks.loaded() for grad in framework.referents(holder))
+        return [grad for framework in frameworks.loaded() for grad in framework.referents(holder)]
     if kind in ("node", "optimizer"):
-        return False
+        return ()
     if any(is_a(holder, cls) for cls in _CONTAINERS):
-        return True
-    if held is type(holder):
-        return False
+        return gc.get_referents(holder)
     if is_a(holder, type):
-        return any(held is value for value in class_dict(holder).values())
-    attributes = [*(instance_dict(holder) or {}).values(), *_own_slots(holder)]
+        return list(class_dict(holder).values())
+    array = getattr(sys.modules.get("numpy"), "ndarray", None)
+    if array is not None and is_a(holder, array):
+        items: list[object] = array.view(holder, array).ravel().tolist()
+        return items
+    parts = [*(instance_dict(holder) or {}).values(), *_own_slots(holder)]
     if kind == "module":
-        attributes += [value for framework in frameworks.loaded() for _, value in framework.submodules(holder)]
-    return any(held is value for value in attributes)
+        parts += [value for framework in frameworks.loaded() for _, value in framework.submodules(holder)]
+    return parts
 
 
 def _own_slots(holder: object) -> list[object]:

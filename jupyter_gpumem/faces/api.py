@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from typing import Any
 
 from jupyter_gpumem import session
-from jupyter_gpumem.actions import cleaning
+from jupyter_gpumem.actions import cleaning, leaks
 from jupyter_gpumem.actions.planning import Request
 from jupyter_gpumem.actions.watcher import Watch
-from jupyter_gpumem.analysis import holders, objects
+from jupyter_gpumem.analysis import account as _account
+from jupyter_gpumem.analysis import graphs, growth, holders, objects
 from jupyter_gpumem.analysis import snapshot as _snapshot
 from jupyter_gpumem.analysis import why as _why
-from jupyter_gpumem.model import Holding, ObjectUse, Plan, Report, Snapshot, Why, to_json
+from jupyter_gpumem.analysis.growth import Mark
+from jupyter_gpumem.model import Account, Graph, Growth, Holding, Leaks, ObjectUse, Plan, Report, Snapshot, Why, to_json
 from jupyter_gpumem.pictures import text
 
 
@@ -33,6 +36,61 @@ def holdings(device: str | None = None) -> tuple[Holding, ...]:
 def dangling(device: str | None = None) -> tuple[Holding, ...]:
     """The storages that no name of yours keeps: the last error, outputs, cycles, hidden graphs, frames."""
     return tuple([holding for holding in holdings(device) if holding.holder.cause.dangling])
+
+
+def account(device: str | None = None) -> tuple[Account, ...]:
+    """For each watched device the sums that close: allocated, reserved, and the whole device as the driver sees it."""
+    return _account.take(session.current(), device)
+
+
+def mark(name: str = "mark", device: str | None = None) -> Mark:
+    """Remember what each holder keeps at this moment. The record keeps no tensor alive."""
+    return growth.mark(session.current(), name, _snapshot.watched_devices(device))
+
+
+def diff(before: Mark, after: Mark | None = None) -> Growth:
+    """What is new, gone, larger and smaller since a mark, by holder; up to now, or to a later mark.
+
+    Raises InputError for marks of different kinds of devices.
+    """
+    if after is None:
+        after = growth.mark(session.current(), "now", before.watched)
+    return growth.diff(before, after)
+
+
+def find_leak(function: Callable[..., object], *args: Any, rounds: int = 5, **kwargs: Any) -> Leaks:
+    """Call a function once to warm up and ``rounds`` times more, and judge what grows each time.
+
+    Raises what the function raises, and InputError for fewer than three rounds.
+    """
+    return leaks.find_leak(session.current(), function, args, kwargs, rounds)
+
+
+def assert_no_leak(rounds: int | None = None, device: str | None = None) -> leaks.LeakCheck:
+    """A check for tests, as context manager or decorator, that raises LeakError, an AssertionError::
+
+        with assert_no_leak() as check:      # nothing may be left that no name keeps
+            step()
+
+        with assert_no_leak() as check:      # judged by what grows each round, from four rounds on
+            for batch in batches:
+                step(batch)
+                check.round()
+
+        @assert_no_leak(rounds=5)            # called once to warm up, then five times
+        def test_step(): ...
+
+    It collects garbage before it judges. In pytest the fixture ``no_gpu_leak`` does the same.
+    """
+    return leaks.assert_no_leak(session.current(), rounds, device)
+
+
+def graph(tensor: object, name: str = "tensor") -> Graph:
+    """The autograd graph behind a tensor, with the bytes that each operation keeps.
+
+    Raises InputError for what has none.
+    """
+    return graphs.graph(session.current(), name, tensor)
 
 
 def describe(name: str, obj: object, device: str | None = None) -> ObjectUse:

@@ -22,6 +22,8 @@ class _Parser(argparse.ArgumentParser):
         )
 
     def error(self, message: str) -> NoReturn:
+        if "invalid choice" in message:
+            message = _with_guess(message, self._actions)
         raise InputError(f"{message}; {self.usage_line()}")
 
     def usage_line(self) -> str:
@@ -48,6 +50,15 @@ class _Parser(argparse.ArgumentParser):
         return options
 
 
+def _with_guess(message: str, actions: Sequence[argparse.Action]) -> str:
+    """argparse's words for a wrong choice, with the nearest right one."""
+    import difflib  # a slip is the only need for it
+
+    wrong = message.partition("invalid choice: ")[2].partition(" ")[0].strip("'")
+    near = difflib.get_close_matches(wrong, [str(c) for action in actions for c in action.choices or ()], n=1)
+    return f"{message}, did you mean {near[0]}?" if near else message
+
+
 class _Names(argparse.Action):
     """``a,b`` or repeated: a tuple of Python names."""
 
@@ -69,13 +80,23 @@ def _device(parser: _Parser) -> None:
     parser.add_argument("--device", metavar="D", help="watch this device: cuda:1, cuda, cpu; several with commas")
 
 
+PLOTS = ("treemap", "timeline", "segments", "graph")
+
+
 def line_gpumem() -> _Parser:
     """``%gpumem``."""
     parser = _Parser("%gpumem", "Show where device memory went: devices, the largest names, what dangles.")
     parser.add_argument("name", nargs="?", help="show one object by its parts; on and off: a line after every cell")
-    parser.add_argument("--why", metavar="NAME", help="every holder of this object's memory, shortest path first")
+    parser.add_argument("--why", metavar="NAME", help="every holder of this object's memory, and what would free it")
     parser.add_argument("--dangling", action="store_true", help="only what no name of yours keeps, by what holds it")
+    parser.add_argument("--account", action="store_true", help="the sums that close: allocated, reserved, the device")
+    parser.add_argument("--mark", metavar="A", help="remember this moment under a name")
+    parser.add_argument("--diff", metavar=("A", "B"), nargs="+", help="what has changed since mark A, up to mark B or now")
+    parser.add_argument("--plot", metavar="KIND", choices=PLOTS, help=f"{', '.join(PLOTS)} (of NAME)")
+    parser.add_argument("--live", action="store_true", help="a view that follows the devices, also while a cell runs")
+    parser.add_argument("--html", metavar="FILE", help="write a report that needs nothing else")
     parser.add_argument("--json", action="store_true", help="print the snapshot as JSON")
+    parser.add_argument("--record", metavar="on|off|FILE", help="torch's recording of CUDA allocations; FILE: write it")
     _device(parser)
     return parser
 
@@ -83,6 +104,7 @@ def line_gpumem() -> _Parser:
 def cell_gpumem() -> _Parser:
     """``%%gpumem``."""
     parser = _Parser("%%gpumem", "Run the cell and show what it did to device memory. Changes nothing.")
+    parser.add_argument("--leak", action="store_true", help="judge what grows each time that you run this cell")
     _device(parser)
     return parser
 

@@ -4,7 +4,7 @@ The functions are imported when they are first called, so that loading the exten
 """
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -22,30 +22,75 @@ from jupyter_gpumem.faces.showing import show, show_dangling
 class GPUMemMagics(Magics):  # type: ignore[misc]  # IPython's classes are untyped for mypy
     """The magics of one shell."""
 
-    def __init__(self, shell: session.Shell, settings: GPUMem) -> None:
+    def __init__(self, shell: session.Shell, settings: GPUMem, cells: Sequence[object] = ()) -> None:
+        """``cells`` are the records of the cells that have been watched."""
         super().__init__(shell)
         self._settings = settings
+        self._cells = cells
+        self._marks: dict[str, Any] = {}
+        self._views: list[Any] = []
         for word in grammar.LINES:
             self.magics["line"][word] = _with_usage(getattr(self, f"_line_{word}"), grammar.LINES[word]())
             self.magics["cell"][word] = _with_usage(getattr(self, f"_cell_{word}"), grammar.CELLS[word]())
+
+    def close(self) -> None:
+        """Stop the views that are open, and forget the marks."""
+        for view in self._views:
+            view.close()
+        self._views.clear()
+        self._marks.clear()
 
     # -------------------------------------------------------- line magics
     def _line_gpumem(self, line: str) -> None:
         options = grammar.line_gpumem().read(line)
         api: Any = import_module("jupyter_gpumem.faces.api")
         device = options.device or self._settings.device or None
-        if options.name in ("on", "off"):
-            self._settings.every_cell = options.name == "on"
-        elif options.why:
+        if options.why:
             show(api.why(self._value(options.why), options.why))
+        elif options.mark or options.diff:
+            self._mark_or_diff(api, options, device)
+        elif options.plot:
+            self._plot(options.plot, options.name, device)
+        elif options.record:
+            show(import_module("jupyter_gpumem.actions.recording").record(options.record))
+        elif options.live:
+            self._views.append(import_module("jupyter_gpumem.faces.widgets").show_live())
+        elif options.html:
+            show(import_module("jupyter_gpumem.faces.report").write(options.html, device, self._cells))
+        elif options.name in ("on", "off"):
+            self._settings.every_cell = options.name == "on"
         elif options.name:
             show(api.describe(options.name, self._value(options.name), device))
         elif options.json:
             print(api.as_json(api.snapshot(device)))  # noqa: T201 - asked for, to be piped on
+        elif options.account:
+            for account in api.account(device):
+                show(account)
         elif options.dangling:
             show_dangling(api.snapshot(device))
         else:
             show(api.snapshot(device))
+
+    def _mark_or_diff(self, api: Any, options: Any, device: str | None) -> None:
+        if options.mark:
+            self._marks[options.mark] = api.mark(options.mark, device)
+            return
+        before, after = (*options.diff, None)[:2]
+        if len(options.diff) > 2:
+            raise InputError(f"--diff takes one mark or two; not {len(options.diff)}")
+        show(api.diff(self._marked(before), self._marked(after) if after else None))
+
+    def _marked(self, name: str) -> Any:
+        if name not in self._marks:
+            known = ", ".join(self._marks) or "none; %gpumem --mark A makes one"
+            raise InputError(f"no mark {name!r}{_guess(name, self._marks)}; there is: {known}")
+        return self._marks[name]
+
+    def _plot(self, kind: str, name: str | None, device: str | None) -> None:
+        if (kind == "graph") != (name is not None):
+            raise InputError("--plot graph takes a name: %gpumem --plot graph loss; the other kinds take none")
+        value = self._value(name) if name is not None else None
+        import_module("jupyter_gpumem.faces.plotting").show_plot(kind, name, value, device, self._cells)
 
     def _line_gpufree(self, line: str) -> None:
         options = grammar.line_gpufree().read(line)
@@ -81,10 +126,14 @@ class GPUMemMagics(Magics):  # type: ignore[misc]  # IPython's classes are untyp
             return names[name]
         if not name.isidentifier():
             raise InputError(f"{name!r} is not a name; give a name of this notebook")
-        import difflib  # a slip is the only need for it
+        raise InputError(f"no name {name!r} in this notebook{_guess(name, names)}")
 
-        near = difflib.get_close_matches(name, names, n=1)
-        raise InputError(f"no name {name!r} in this notebook" + (f"; did you mean {near[0]!r}?" if near else ""))
+
+def _guess(name: str, known: Iterable[str]) -> str:
+    import difflib  # a slip is the only need for it
+
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def _with_usage(method: Callable[..., None], parser: Any) -> Callable[..., None]:

@@ -432,8 +432,11 @@ def segments(account: Account) -> go.Figure:
     title = f"{account.device}: {shown(sum(s.nbytes for s in ordered))} in {count(len(ordered), 'segment')}"
     high = max(3, len(rows))
     words = f"{title}; {shown(free)} are free, of which {shown(kept)} cannot go back to the driver"
+    title += f", {shown(free)} free"
+    if not ordered:
+        title = words = f"{account.device}: no segments are known"
     return _figure(
-        traces, f"{_text(title)}, {shown(free)} free", f"{words}.", barmode="overlay", hovermode="closest",
+        traces, _text(title, 200), f"{words}.", barmode="overlay", hovermode="closest",
         height=150 + 24 * high, xaxis=_axis(unit),
         legend={**_LEGEND, "x": 0, "xanchor": "left", "y": -36 / (24 * high), "yanchor": "top"},
         yaxis={"tickvals": list(range(len(rows))), "ticktext": labels, "autorange": "reversed", "showgrid": False,

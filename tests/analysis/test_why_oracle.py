@@ -136,8 +136,9 @@ def enumerated(held):
     return made
 
 
-CUTTABLE = {
+KINDS = {
     "list": list,
+    "tuple": tuple,
     "dict": lambda held: {f"k{i}": item for i, item in enumerate(held)},
     "deque": collections.deque,
     "ordered": lambda held: collections.OrderedDict(enumerate(held)),
@@ -146,10 +147,7 @@ CUTTABLE = {
     "dataclass": lambda held: attributes(Data(), held),
     "slots": lambda held: attributes(Slotted(), held),
     "module": lambda held: attributes(torch.nn.Module(), held),
-}
-"""Kinds of whose items a person can let go one by one."""
-WHOLE = {
-    "tuple": tuple,
+    "array": object_array,
     "generator": generator,
     "closure": closure,
     "default": default,
@@ -159,18 +157,20 @@ WHOLE = {
     "method": lambda held: Method(held).run,
     "cache": cached,
     "cached property": cached_property,
-    "array": object_array,
     "exception": raised,
     "context manager": context,
     "enumerate": enumerated,
-    "chain": lambda held: itertools.chain(held),
+    "chain": itertools.chain,
     "tee": lambda held: itertools.tee(held)[0],
     "map": lambda held: map(print, held),
     "mapping proxy": lambda held: types.MappingProxyType({"k": held}),
     "static": lambda held: staticmethod(closure(held)),
     "frozen": lambda held: dataclasses.make_dataclass("Frozen", ["a"], frozen=True)(held),
 }
-KINDS = {**CUTTABLE, **WHOLE}
+FIXED = {"tuple", "partial"}
+"""Kinds whose items cannot be let go of one by one. The other kinds keep them in a list of theirs, at least."""
+WHOLE = {"method", "cached property", "mapping proxy", "frozen"}
+"""Kinds that can let go of that list."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -184,7 +184,8 @@ class Recipe:
         tensor = torch.zeros(1111)
         values = [tensor]
         for number, (kind, held) in enumerate(self.nodes, 1):
-            items = [None if (number, place) in without else values[of] for place, of in enumerate(held)]
+            gone = (number, "whole") in without
+            items = [None if gone or (number, place) in without else values[of] for place, of in enumerate(held)]
             values.append(KINDS[kind](items))
         for index, of in enumerate(self.names):
             if ("name", index) not in without:
@@ -195,7 +196,8 @@ class Recipe:
         """What can be let go of, one by one."""
         found = [("name", index) for index in range(len(self.names))]
         for number, (kind, held) in enumerate(self.nodes, 1):
-            found += [(number, place) for place in range(len(held)) if kind in CUTTABLE]
+            found += [(number, place) for place in range(len(held)) if kind not in FIXED]
+            found += [(number, "whole")] if kind in WHOLE else []
         return found
 
 
@@ -220,7 +222,7 @@ def lives(recipe, without):
 
 
 @settings(
-    max_examples=80,
+    max_examples=60,
     deadline=None,
     suppress_health_check=list(HealthCheck),
     derandomize=True,

@@ -197,7 +197,9 @@ def test_segments_beyond_the_rows_are_one_row():
 
 
 def test_an_account_without_segments():
-    assert plots.segments(account()).data == ()
+    figure = plots.segments(account())
+    assert figure.data == ()
+    assert plots.alt(figure) == "cuda:0: no segments are known."
 
 
 # ---------------------------------------------------------------- what all figures owe

@@ -1,0 +1,105 @@
+"""The autograd graph behind a tensor, node by node, with what each node keeps."""
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+
+from jupyter_gpumem import frameworks, session
+from jupyter_gpumem.analysis import paths, roots
+from jupyter_gpumem.analysis.objects import kind_of, parts_of
+from jupyter_gpumem.analysis.references import walk
+from jupyter_gpumem.errors import InputError
+from jupyter_gpumem.frameworks import Part
+from jupyter_gpumem.introspect import type_name
+from jupyter_gpumem.model import Graph, GraphNode
+
+_MOST = 400
+"""Nodes in the record: a picture of more tells nothing."""
+
+
+def graph(shell: session.Shell | None, name: str, tensor: object, most: int = _MOST) -> Graph:
+    """The graph from a tensor downwards, nearest nodes first. Nothing is unpacked and no hook is run.
+
+    Raises InputError for what is no tensor or has no graph.
+    """
+    known = kind_of(tensor)
+    if known is None or known[1] != "tensor":
+        raise InputError(f"{name} is a {type_name(tensor)}; a graph hangs on a tensor")
+    if not any(framework.graph(tensor) for framework in frameworks.loaded()):
+        raise InputError(f"{name} has no graph: it is a leaf, or was made without one")
+    found = _Nodes(tensor)
+    listed = found.order[:most]
+    number = {id(node): index for index, node in enumerate(listed)}
+    leaves = _leaf_names(shell, [saved for node in listed for saved in found.saved[id(node)]])
+    counted = set(parts_of([tensor], None))
+    nodes = []
+    for index, node in enumerate(listed):
+        saved = found.saved[id(node)]
+        parts = parts_of(saved, None) - counted
+        counted |= parts
+        is_leaf = type_name(node) == "AccumulateGrad"
+        label = next((leaves[id(t)] for t in saved if is_leaf and id(t) in leaves), "leaf" if is_leaf else type_name(node))
+        nodes.append(GraphNode(index, label, _sum(parts), tuple(map(_text, saved)), is_leaf))
+    edges = tuple((number[a], number[b]) for a, b in found.edges if a in number and b in number)
+    everything = parts_of([saved for several in found.saved.values() for saved in several], None)
+    left_out = len(found.order) - len(listed)
+    found.clear()
+    return Graph(name, _sum(everything - parts_of([tensor], None)), tuple(nodes), edges, left_out)
+
+
+class _Nodes:
+    """The nodes behind a tensor, breadth first. Live: the wrappers of nodes are made anew unless they are kept."""
+
+    def __init__(self, tensor: object) -> None:
+        self.order: list[object] = []
+        self.saved: dict[int, list[object]] = {}
+        self.edges: list[tuple[int, int]] = []
+        queue = deque(_nodes(_steps(tensor)))
+        seen = {id(node): node for node in queue}
+        while queue:
+            node = queue.popleft()
+            self.order.append(node)
+            steps = _steps(node)
+            self.saved[id(node)] = [step for step in steps if _kind(step) == "tensor"]
+            for following in _nodes(steps):
+                self.edges.append((id(node), id(following)))
+                if id(following) not in seen:
+                    seen[id(following)] = following
+                    queue.append(following)
+
+    def clear(self) -> None:
+        self.order.clear()
+        self.saved.clear()
+
+
+def _steps(obj: object) -> list[object]:
+    return [step for framework in frameworks.loaded() for step in framework.graph(obj)]
+
+
+def _kind(obj: object) -> str | None:
+    known = kind_of(obj)
+    return known[1] if known is not None else None
+
+
+def _nodes(steps: Iterable[object]) -> list[object]:
+    return [step for step in steps if _kind(step) == "node"]
+
+
+def _leaf_names(shell: session.Shell | None, tensors: list[object]) -> dict[int, str]:
+    """The names of those tensors that a name of the user's reaches without a graph."""
+    found = walk([roots.names(shell)], [[tensor] for tensor in tensors], [*roots.barriers(shell), tensors], seconds=1.0)
+    names = {id(tensor): holder.path for tensor in tensors if (holder := paths.holder(found, tensor)) is not None}
+    found.clear()
+    return names
+
+
+def _sum(parts: Iterable[Part]) -> int:
+    return sum(part.nbytes for part in parts)
+
+
+def _text(tensor: object) -> str:
+    known = kind_of(tensor)
+    if known is None:
+        return type_name(tensor)
+    told = known[0].describe(tensor)
+    return f"{told.dtype} {'×'.join(map(str, told.shape)) or 'scalar'}"
