@@ -31,17 +31,19 @@ ROWS = [
         "analysis.names",
         "analysis.account",
         "analysis.growth",
+        "analysis.graphs",
         "analysis.shares",
         "analysis.sample",
     ],
     ["pictures.blocks", "pictures.explained", "pictures.text", "pictures.html", "pictures.plots"],
-    ["actions.moving", "actions.planning", "actions.cleaning", "actions.offers", "actions.watcher", "actions.leaks"],
+    ["actions.moving", "actions.planning", "actions.cleaning", "actions.offers", "actions.leaks", "actions.recording", "actions.watcher"],
     [
         "faces.grammar",
         "faces.settings",
         "faces.showing",
         "faces.completion",
         "faces.api",
+        "faces.plotting",
         "faces.directives",
         "faces.magics",
         "faces.wire",
@@ -71,7 +73,7 @@ HOMES = {
     "cupy": set(),
     "numpy": set(),
     "plotly": {"pictures.plots"},
-    "ipywidgets": {"faces.widgets"},
+    "ipywidgets": set(),
 }
 
 

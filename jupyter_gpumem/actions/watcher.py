@@ -9,12 +9,14 @@ A watcher is owned by the thread in which its shell runs cells.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, MutableSequence, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ParamSpec, TypeVar
 
 from jupyter_gpumem import frameworks, session
 from jupyter_gpumem.actions import cleaning
+from jupyter_gpumem.actions.leaks import LeakWatch
 from jupyter_gpumem.actions.planning import Request, prepare
 from jupyter_gpumem.analysis import holders
 from jupyter_gpumem.analysis.inventory import Stored, take_inventory
@@ -27,6 +29,8 @@ from jupyter_gpumem.units import shown
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
+_MOST_LEAK_CELLS = 8
+"""Cells whose rounds are remembered."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,8 @@ class Directive:
     keep_traceback: bool = False
     brief: bool = False
     """One line: every cell is watched."""
+    leak: bool = False
+    """Judge what grows each time that this cell is run."""
 
 
 class Window:
@@ -94,7 +100,8 @@ class _Cell:
 class Watcher:
     """Watches the cells of one shell.
 
-    ``read`` finds the directive of a raw cell, ``show`` displays a record or a line; neither is known here.
+    ``read`` finds the directive of a raw cell, ``show`` displays a record or a line; neither is known here. ``cells``
+    gets the record of each cell.
     """
 
     def __init__(
@@ -103,7 +110,11 @@ class Watcher:
         read: Callable[[str], tuple[Directive | None, bool]],
         show: Callable[[object], None],
         settings: Any,
+        cells: MutableSequence[CellUse] | None = None,
     ) -> None:
+        self._watched = cells
+        self._leaks: dict[str, LeakWatch] = {}
+        """Text of a cell → the looks after its runs."""
         self._shell = shell
         self._read = read
         self._show = show
@@ -131,9 +142,14 @@ class Watcher:
         if cell is None or cell.window is None or cell.directive is None:
             return
         try:
-            self._show(self._close(cell, cell.window, cell.directive, result))
+            use = self._close(cell, cell.window, cell.directive, result)
+            if self._watched is not None:
+                self._watched.append(use)
+            self._show(use)
             if cell.directive.brief:
                 self._point_out(result)
+            if cell.directive.leak and result.success:
+                self._judge(cell.info.raw_cell, use.title, cell.directive)
         except InputError as refusal:
             self._show(Notice(f"jupyter_gpumem: {refusal}", fault=True))
         except (Exception, KeyboardInterrupt) as fault:
@@ -146,6 +162,7 @@ class Watcher:
                 cell.window.close()
         self._cells.clear()
         self._ledger.clear()
+        self._leaks.clear()
 
     # -------------------------------------------------------- opening
     def _open(self, cell: _Cell) -> None:
@@ -211,7 +228,17 @@ class Watcher:
             report=report,
             failed=not result.success,
             brief=directive.brief,
+            ended=time.time(),
         )
+
+    def _judge(self, text: str, title: str, directive: Directive) -> None:
+        """One more round of the same cell. A cell that was edited begins anew."""
+        while len(self._leaks) >= _MOST_LEAK_CELLS and text not in self._leaks:
+            del self._leaks[next(iter(self._leaks))]
+        watch = self._leaks.setdefault(text, LeakWatch(self._shell, directive.device))
+        watch.title = title
+        watch.round()
+        self._show(watch.judge())
 
     def _made(self, cell: _Cell, window: Window) -> tuple[NameUse, ...]:
         """Names that are new or bound anew, with what they hold."""

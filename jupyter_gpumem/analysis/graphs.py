@@ -38,7 +38,8 @@ def graph(shell: session.Shell | None, name: str, tensor: object, most: int = _M
         parts = parts_of(saved, None) - counted
         counted |= parts
         is_leaf = type_name(node) == "AccumulateGrad"
-        label = next((leaves[id(t)] for t in saved if is_leaf and id(t) in leaves), "leaf" if is_leaf else type_name(node))
+        names = [leaves[id(tensor)] for tensor in saved if is_leaf and id(tensor) in leaves]
+        label = names[0] if names else "leaf" if is_leaf else type_name(node)
         nodes.append(GraphNode(index, label, _sum(parts), tuple(map(_text, saved)), is_leaf))
     edges = tuple((number[a], number[b]) for a, b in found.edges if a in number and b in number)
     everything = parts_of([saved for several in found.saved.values() for saved in several], None)

@@ -115,3 +115,10 @@ def total_bytes(watched: Sequence[str]) -> int | None:
     """Memory of the smallest watched device, where the driver or the system tells."""
     known = [devices.read_host()] if HOST in watched else devices.read().devices
     return min((device.total for device in known if device.total), default=None)
+
+
+def totals() -> dict[str, int]:
+    """The frameworks' name of a device, ``cpu`` too → bytes of the whole device, where that is told."""
+    known = {device.alias: device.total for device in named(devices.read())}
+    known[HOST] = devices.read_host().total
+    return {name: total for name, total in known.items() if name is not None and total}

@@ -89,7 +89,7 @@ def check(shell: session.Shell, word: str, line: str, body: str) -> Directive:
     if options.device is not None:
         watched_devices(options.device)
     if word == "gpumem":
-        return Directive(device=options.device)
+        return Directive(device=options.device, leak=options.leak)
     _check_kept(shell, options.keep, body)
     return Directive(
         clean=True,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 import weakref
+from collections import deque
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -18,10 +19,13 @@ from jupyter_gpumem.faces.settings import GPUMem
 if TYPE_CHECKING:
     from jupyter_gpumem.actions.watcher import Watcher
     from jupyter_gpumem.faces.comm import Link
+    from jupyter_gpumem.model import CellUse
 
 _NAME = "jupyter_gpumem"
 """Where the extension lies in ``shell.meta``, the place that IPython has for that; so it lives as long as the shell."""
 _WORD = "%%gpu"
+_MOST_CELLS = 1000
+"""Records of watched cells that are kept for the timeline, a few hundred bytes each."""
 
 
 class _Extension:
@@ -32,7 +36,8 @@ class _Extension:
         self._watcher: Watcher | None = None
         self._link: Link | None = None
         self.settings = GPUMem(parent=shell)
-        self.magics = GPUMemMagics(shell, self.settings)
+        self.cells: deque[CellUse] = deque(maxlen=_MOST_CELLS)
+        self.magics = GPUMemMagics(shell, self.settings, self.cells)
 
     # -------------------------------------------------------- called by the shell
     def transform(self, lines: list[str]) -> list[str]:
@@ -68,7 +73,7 @@ class _Extension:
             def read(raw: str) -> Any:
                 return directives.read(self._shell(), raw, self.settings.keep)
 
-            self._watcher = watcher.Watcher(shell, read, showing.show, self.settings)
+            self._watcher = watcher.Watcher(shell, read, showing.show, self.settings, self.cells)
         assert self._watcher is not None
         return self._watcher
 

@@ -28,17 +28,9 @@ class GPUMemMagics(Magics):  # type: ignore[misc]  # IPython's classes are untyp
         self._settings = settings
         self._cells = cells
         self._marks: dict[str, Any] = {}
-        self._views: list[Any] = []
         for word in grammar.LINES:
             self.magics["line"][word] = _with_usage(getattr(self, f"_line_{word}"), grammar.LINES[word]())
             self.magics["cell"][word] = _with_usage(getattr(self, f"_cell_{word}"), grammar.CELLS[word]())
-
-    def close(self) -> None:
-        """Stop the views that are open, and forget the marks."""
-        for view in self._views:
-            view.close()
-        self._views.clear()
-        self._marks.clear()
 
     # -------------------------------------------------------- line magics
     def _line_gpumem(self, line: str) -> None:
@@ -53,10 +45,6 @@ class GPUMemMagics(Magics):  # type: ignore[misc]  # IPython's classes are untyp
             self._plot(options.plot, options.name, device)
         elif options.record:
             show(import_module("jupyter_gpumem.actions.recording").record(options.record))
-        elif options.live:
-            self._views.append(import_module("jupyter_gpumem.faces.widgets").show_live())
-        elif options.html:
-            show(import_module("jupyter_gpumem.faces.report").write(options.html, device, self._cells))
         elif options.name in ("on", "off"):
             self._settings.every_cell = options.name == "on"
         elif options.name:

@@ -11,7 +11,7 @@ _RECORDS = tuple(
     for module, records in {
         "account": ("Account",),
         "cleaning": ("CellUse", "Notice", "Plan", "Report"),
-        "growth": ("Graph", "Growth", "Leaks"),
+        "growth": ("Graph", "Growth", "Leaks", "Timeline"),
         "holdings": ("ObjectUse", "Snapshot", "Why"),
     }.items()
     for record in records
@@ -32,12 +32,17 @@ def show(record: object) -> None:
 
 def show_dangling(snapshot: object) -> None:
     """Display only what dangles in a snapshot."""
-    from IPython.display import display
-
     bundle = {
         "text/plain": _picture("text").render_dangling(snapshot),
         "text/html": _picture("html").render_dangling(snapshot),
     }
+    show_bundle(bundle)
+
+
+def show_bundle(bundle: dict[str, Any]) -> None:
+    """Display what has been rendered, by MIME type."""
+    from IPython.display import display
+
     display(bundle, raw=True)
 
 

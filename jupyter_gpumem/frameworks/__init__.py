@@ -83,6 +83,21 @@ class Framework(Protocol):
     def allocation_sites(self, device: str) -> dict[int, Frame]:
         """Address of an allocated block → the line of the user's that allocated it, as far as that was recorded."""
 
+    def record(self) -> None:
+        """Begin to record allocations, bounded; a recording that runs goes on.
+
+        Raises InputError where that is not possible now.
+        """
+
+    def end_record(self) -> None:
+        """End it and forget it."""
+
+    def write_record(self, path: str) -> None:
+        """Write it to a file that the framework's own viewer opens.
+
+        Raises InputError if there is none, or the file cannot be written.
+        """
+
     def activity(self) -> tuple[int, ...]:
         """Counters that change whenever device memory is allocated or freed."""
 

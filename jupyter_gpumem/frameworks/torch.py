@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from jupyter_gpumem.frameworks import Kind, Part
+from jupyter_gpumem.frameworks import Kind, Part, torch_history
 from jupyter_gpumem.frameworks.torch_allocator import SPARSE_PARTS as _SPARSE_PARTS
 from jupyter_gpumem.frameworks.torch_allocator import allocation_sites as allocation_sites
 from jupyter_gpumem.frameworks.torch_allocator import data_pointers as data_pointers
@@ -28,6 +28,9 @@ from jupyter_gpumem.introspect import instance_dict, mro
 from jupyter_gpumem.model import Allocator, Tensor
 
 name = "torch"
+record = torch_history.start
+end_record = torch_history.stop
+write_record = torch_history.dump
 
 _TensorBase: Any = torch._C.TensorBase
 _StorageBase: Any = torch._C.StorageBase

@@ -9,7 +9,7 @@ import type { KernelLink, RequestError } from './comm';
 import { Histories, History } from './history';
 import { Notebook } from './notebook';
 import type { ICellRun, ISample, Message } from './protocol';
-import { ASKABLE, type State, hindranceOf } from './states';
+import { ASKABLE, type State, hindranceOf, languageOf } from './states';
 import type { CurrentKernel } from './tracker';
 
 export interface IOptions {
@@ -216,11 +216,10 @@ export class GpuMemModel {
   }
 
   private async _attach(link: KernelLink): Promise<void> {
-    const spec = await link.kernel.info.catch(() => null);
+    const language = await languageOf(link.kernel);
     if (link !== this._link) {
       return;
     }
-    const language = spec?.language_info?.name ?? 'python';
     if (language !== 'python') {
       this._foreign = language;
       this._set({ type: 'notPython', language });

@@ -89,3 +89,19 @@ export function sentence(
       return null;
   }
 }
+
+/**
+ * The language of a kernel. The server knows what its kernelspec declares, also while the kernel is slow to answer;
+ * where that is Python or nothing, the kernel itself has the last word.
+ */
+export async function languageOf(
+  kernel: Kernel.IKernelConnection
+): Promise<string> {
+  const spec = await kernel.spec.catch(() => undefined);
+  const declared = spec?.language.toLowerCase();
+  if (declared && declared !== 'python') {
+    return declared;
+  }
+  const info = await kernel.info.catch(() => null);
+  return info?.language_info?.name ?? 'python';
+}

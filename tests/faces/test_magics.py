@@ -40,6 +40,33 @@ def test_dangling_alone(say):
     assert "Host memory" not in text
 
 
+def test_the_account_closes_in_words(say):
+    say("weights = torch.zeros(1000)")
+    text = say("%gpumem --account")[1]
+    assert "weights" not in text and "names" in text and "used by all processes" in text
+
+
+def test_marks_and_what_changed_since(say):
+    say("%gpumem --mark before")
+    say("weights = torch.zeros(1000)")
+    text = say("%gpumem --diff before")[1]
+    assert "weights" in text and "+3.9 KiB" in text
+    say("%gpumem --mark after")
+    say("del weights")
+    assert "weights" in say("%gpumem --diff before after")[1]
+
+
+def test_a_cell_that_leaks_is_found_by_running_it_again(say):
+    say("losses = []\nw = torch.ones(1000, requires_grad=True)")
+    for _ in range(4):
+        _, text = say("%%gpumem --leak\nlosses.append((w * w).sum())")
+    assert "losses[·]" in text
+    assert "leak" in text
+    for _ in range(4):
+        _, text = say("%%gpumem --leak\nloss = (w * w).sum()")
+    assert "steady" in text
+
+
 def test_free_says_what_came_back(say):
     say("weights = torch.zeros(1000)\nother = weights[1:]")
     text = say("%gpufree weights")[1]
@@ -54,6 +81,10 @@ def test_free_says_what_came_back(say):
         ("%gpufree nope", "no name 'nope'"),
         ("%gpumem nope", "no name 'nope'"),
         ("%gpumem --why torch.nope", "is not a name"),
+        ("%gpumem --diff nope", "no mark 'nope'"),
+        ("%gpumem --diff a b c", "one mark or two"),
+        ("%gpumem --plot treemop", "did you mean treemap?"),
+        ("%gpumem --plot graph", "takes a name"),
         ("%gpufree --device tpu:0", "there is: cpu"),
         ("%%gpufree --keep z\nx = 1", "the cell makes no such name"),
         ("%%gpufree --keep 3\nx = 1", "takes names of Python"),

@@ -30,7 +30,11 @@ CHROMIUM_ARGS = [
 ]
 
 # what JupyterLab and Notebook themselves write to the console, with our extension disabled too
-_NOISE = re.compile(r"reading 'schema'|\[yjs#509\]|favicon|ResizeObserver|Failed to load resource|WebSocket|websocket")
+_NOISE = re.compile(
+    r"reading 'schema'|\[yjs#509\]|favicon|ResizeObserver|Failed to load resource|WebSocket|websocket"
+    # ipywidgets' own comm, in a second tab on the same kernel
+    r"|Comm not found for comm id [0-9a-f]{8}-"
+)
 
 
 def chromium_path() -> str | None:

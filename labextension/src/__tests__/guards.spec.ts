@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import * as fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { read, resultOf } from '../guards';
-import type { IReply, Verb } from '../protocol';
+import type { IReply, Message, Verb } from '../protocol';
 import { sample } from './records';
 
 interface ICase {
@@ -31,6 +31,17 @@ function isAccepted(data: unknown): boolean {
   }
   const reply = received.message;
   return !reply.ok || resultOf(reply.verb as Verb, reply) !== null;
+}
+
+/** What the page goes on with: of a reply only the result, once it has been read for the verb that was sent. */
+function used(message: Message): unknown {
+  if (message.kind !== 'reply') {
+    return message;
+  }
+  const { ok, verb } = message;
+  return ok && VERBS.includes(verb as string)
+    ? resultOf(verb as Verb, message)
+    : null;
 }
 
 /** `resultOf` is only asked for verbs that were sent. */
@@ -112,8 +123,9 @@ describe('read', () => {
       fc.property(place, bad, ({ message, path }, by) => {
         const received = read(replaced(message, path, by));
         if (received !== null) {
-          const text = JSON.stringify(received);
-          expect(text).not.toContain('"used":-');
+          expect(JSON.stringify(used(received.message))).not.toContain(
+            '"used":-'
+          );
           expect(Number.isSafeInteger(received.n ?? 0)).toBe(true);
         }
       }),

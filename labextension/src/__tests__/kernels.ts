@@ -45,6 +45,13 @@ export class FakeKernel {
     return this as unknown as Kernel.IKernelConnection;
   }
 
+  /** What the kernelspec declares; the server has none for a remote kernel. */
+  declared: string | null = 'python';
+
+  get spec(): Promise<unknown> {
+    return Promise.resolve(this.declared && { language: this.declared });
+  }
+
   get info(): Promise<unknown> {
     return Promise.resolve({ language_info: { name: this.language } });
   }

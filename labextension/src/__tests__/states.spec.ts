@@ -1,6 +1,7 @@
 import { nullTranslator } from '@jupyterlab/translation';
 import { describe, expect, it } from 'vitest';
-import { ASKABLE, hindranceOf, sentence } from '../states';
+import { ASKABLE, hindranceOf, languageOf, sentence } from '../states';
+import { FakeKernel } from './kernels';
 import { brackets } from './records';
 import { states } from './states';
 
@@ -42,5 +43,22 @@ describe('a kernel', () => {
 
   it.each(['idle', 'busy', 'unknown'] as const)('that is %s can', status => {
     expect(hindranceOf({ status, connectionStatus: 'connected' })).toBeNull();
+  });
+});
+
+describe('the language', () => {
+  it('is what the kernelspec declares, however slow the kernel is', async () => {
+    const kernel = new FakeKernel();
+    kernel.declared = 'Julia';
+    Object.defineProperty(kernel, 'info', { get: () => new Promise(() => {}) });
+    expect(await languageOf(kernel.connection)).toBe('julia');
+  });
+
+  it('is what the kernel says where the spec says Python or nothing', async () => {
+    const kernel = new FakeKernel();
+    kernel.language = 'R';
+    expect(await languageOf(kernel.connection)).toBe('R');
+    kernel.declared = null;
+    expect(await languageOf(kernel.connection)).toBe('R');
   });
 });
