@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from jupyter_gpumem import frameworks
@@ -58,24 +59,38 @@ def names_in_use(
     return tuple(sorted((use for use in uses if use.storages), key=lambda use: -use.nbytes))
 
 
-def describe(name: str, value: object, watched: Sequence[str] | None = None) -> ObjectUse:
+def describe(name: str, value: object, watched: Sequence[str] | None = None, depth: int = 3) -> ObjectUse:
     """A module by parameters, gradients, buffers and submodules; an optimizer by its state; a tensor by gradient and
-    graph; a container by item; any other object by attribute.
+    graph; a container by item; any other object by attribute. Modules and containers inside are opened in their turn.
 
     Each part counts all storages that it holds, so that parts which share storages can sum to more than the object.
     """
     whole = use_of(name, value, watched)
+    return ObjectUse(name, whole.kind, whole.nbytes, _parts(value, watched, depth, {id(value)}))
+
+
+def _parts(value: object, watched: Sequence[str] | None, depth: int, above: set[int]) -> tuple[NameUse, ...]:
+    """The parts that hold memory, largest first. ``above`` are the ids of what contains it: it may contain itself."""
     known = kind_of(value)
     if known is not None and known[1] == "tensor":
         parts = _of_tensor(known[0], value, watched)
     elif known is not None and known[1] == "module":
         parts = _of_module(known[0], value, watched)
+        inside = [(key, child) for key, child in known[0].submodules(value) if kind_of(child) != (known[0], "tensor")]
+        parts += [_opened(f".{key}", child, watched, depth, above) for key, child in inside]
     elif known is not None and known[1] == "optimizer":
         parts = _of_optimizer(value, watched)
     else:
-        parts = [use_of(key, item, watched) for key, item in _items(value)]
-    ordered = sorted((part for part in parts if part.storages), key=lambda part: -part.nbytes)
-    return ObjectUse(name, whole.kind, whole.nbytes, tuple(ordered))
+        parts = [_opened(key, item, watched, depth, above) for key, item in _items(value)]
+    return tuple(sorted((part for part in parts if part.storages), key=lambda part: -part.nbytes))
+
+
+def _opened(key: str, value: object, watched: Sequence[str] | None, depth: int, above: set[int]) -> NameUse:
+    """One part and, where it holds several storages, what it consists of."""
+    use = use_of(key, value, watched)
+    if depth > 1 and use.storages > 1 and id(value) not in above:
+        return replace(use, parts=_parts(value, watched, depth - 1, above | {id(value)}))
+    return use
 
 
 def _group(label: str, kind: str, tensors: Iterable[object], watched: Sequence[str] | None) -> NameUse:
@@ -110,13 +125,11 @@ def _of_module(framework: Framework, module: object, watched: Sequence[str] | No
     tables = instance_dict(module) or {}
     buffers = set(map(id, (tables.get("_buffers") or {}).values()))
     own = [value for _, value in children if framework.kind(type(value)) == "tensor"]
-    uses = [
+    return [
         _group("own parameters", "parameters", [t for t in own if id(t) not in buffers], watched),
         _group("own buffers", "buffers", [t for t in own if id(t) in buffers], watched),
         _group("all gradients", "gradients", gradients, watched),
     ]
-    uses += [use_of(f".{key}", child, watched) for key, child in children if framework.kind(type(child)) != "tensor"]
-    return uses
 
 
 def _of_optimizer(optimizer: object, watched: Sequence[str] | None) -> list[NameUse]:

@@ -49,3 +49,21 @@ def test_a_loss_by_its_graph():
 def test_names_in_use_leave_out_what_holds_nothing():
     uses = names_in_use({"n": 1, "text": "x", "t": torch.zeros(3), "f": len, "big": [torch.zeros(5)]}, ["cpu"])
     assert [(use.name, use.nbytes, use.shape) for use in uses] == [("big", 20, None), ("t", 12, (3,))]
+
+
+def test_modules_and_containers_inside_are_opened():
+    inner = torch.nn.Sequential(torch.nn.Linear(100, 10), torch.nn.Linear(10, 1))
+    use = describe("box", {"net": torch.nn.Sequential(inner, torch.nn.Linear(1, 1)), "x": torch.zeros(3)})
+    (net,) = [part for part in use.parts if part.name == "['net']"]
+    assert [part.name for part in net.parts] == [".0", ".1"]
+    assert [part.name for part in net.parts[0].parts] == [".0", ".1"]
+    assert net.parts[0].nbytes == 4 * (100 * 10 + 10 + 10 + 1)
+    assert net.parts[0].parts[0].parts == ()
+
+
+def test_what_contains_itself_is_opened_once():
+    ring = [torch.zeros(10), torch.zeros(20)]
+    ring.append(ring)
+    use = describe("ring", ring)
+    assert [part.name for part in use.parts] == ["[2]", "[1]", "[0]"]
+    assert use.parts[0].parts == ()
