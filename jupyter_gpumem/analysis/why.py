@@ -87,7 +87,7 @@ def _answer(seen: Look, ancestors: Ancestors, obj: object, name: str, most: int)
         name=name,
         nbytes=sum(stored.part.nbytes for stored in seen.stored),
         holders=tuple(judged[:most]) or (Holder("no name found in the time allowed", Cause.UNKNOWN),),
-        notes=tuple(_notes(seen, unseen if reached else 0, bool(reached))),
+        notes=(*_inside(seen, ancestors, obj), *_notes(seen, unseen if reached else 0, bool(reached))),
         cuts=texts,
         more=max(0, len(judged) - most),
         partial=partial,
@@ -166,6 +166,18 @@ def _notes(seen: Look, unseen: int, is_reached: bool) -> list[str]:
         caches = [cache for framework in frameworks.loaded() for cache in framework.held_caches()]
         notes += [f"perhaps: {cache} (it cannot be read, %gpufree clears it)" for cache in caches]
     return [*notes, *_view_note(seen, seen.stored[0])]
+
+
+def _inside(seen: Look, ancestors: Ancestors, obj: object) -> list[str]:
+    """Of an object that is no tensor itself, where the largest storage is whose best path leads through it."""
+    if id(obj) not in ancestors.objects:
+        return []
+    for stored in seen.stored:
+        best = seen.best(stored)
+        found = seen.walk.path(best) if best is not None and best is not obj else None
+        if found is not None and any(step is obj for step in found[1]):
+            return [f"largest inside: {seen.holder(stored).path}, {shown(stored.part.nbytes)}"]
+    return []
 
 
 def _view_note(seen: Look, stored: Stored) -> list[str]:

@@ -59,6 +59,7 @@ def test_a_model_and_its_optimizer_hold_the_same_weights(shell):
     assert found.holders[0].path == "model"
     assert any(path.startswith("opt.param_groups[0]['params'][") for path, _ in holders_of(found))
     assert set(found.cuts) == {"model", "opt"}
+    assert found.notes == ("largest inside: model.weight, 3.9 KiB",)
 
 
 def test_a_graph_is_said_with_the_name_that_it_hangs_from(shell):
