@@ -144,14 +144,68 @@ def test_device_sample(row, nvml_machine, monkeypatch):
     row("the panel's whole sample / bare calls", f"{mine / theirs:.2f} ({mine * 1e3:.2f} / {theirs * 1e3:.2f} ms)", "1.2")
 
 
-def test_holders(row, million):
-    """Not a target yet: what a full search costs beside a bare pass."""
-    from jupyter_gpumem.analysis import holders
+def test_why(row, million):
+    """All holders of one tensor among a million objects, beside one pass, and beside the search that people write."""
+    from jupyter_gpumem.analysis.why import why
 
-    named = torch.zeros(1000)
+    main = sys.modules["__main__"]
+    main.million, main.named = million, torch.zeros(1000)
+    main.box = {"a": [main.named], "b": [[main.named]]}
+    base = torch._C.TensorBase
+
+    def bare():
+        return sum(issubclass(type(obj), base) for obj in gc.get_objects())
+
+    def ours():
+        return why(None, main.named, "named", seconds=30)
+
+    try:
+        assert len(ours().holders) == 2 and not why(None, main.named, "named").partial
+        mine, theirs = in_turn(ours, bare, 5)
+        row("why at 1 M objects / bare pass", f"{mine / theirs:.1f} ({mine:.2f} s)", "2 s")
+        objgraph = pytest.importorskip("objgraph")
+
+        def chain():
+            return objgraph.find_backref_chain(main.named, objgraph.is_proper_module, max_depth=5)
+
+        mine, theirs = in_turn(ours, chain, 3)
+        row("why at 1 M objects / objgraph's one chain", f"{mine / theirs:.2f} ({mine:.2f} / {theirs:.2f} s)", "1")
+    finally:
+        del main.million, main.named, main.box
+
+
+ACCOUNT_OF_MANY = """
+import json, time
+import torch
+from jupyter_gpumem.analysis import account, holders
+kept = [torch.zeros(256, device=DEVICE) for _ in range(10_000)]
+times = {"account": [], "look": []}
+for _ in range(5):
+    for name, act in (("account", lambda: account.take(None)), ("look", lambda: holders.holdings(None, [DEVICE]))):
+        start = time.perf_counter(); act(); times[name].append(time.perf_counter() - start)
+print(json.dumps({name: sorted(found)[2] for name, found in times.items()}))
+"""
+
+
+def test_account_of_many(row, run_on):
+    found = run_on("cuda", ACCOUNT_OF_MANY).json
+    ratio = found["account"] / found["look"]
+    row("account of 10,000 storages / their holders", f"{ratio:.2f} ({found['account']:.2f} s)", "1.5")
+
+
+def test_treemap_of_many(row):
+    from jupyter_gpumem.model import Allocator, Cause, Holder, Holding, Snapshot
+    from jupyter_gpumem.pictures import plots
+
+    holdings = tuple(
+        Holding("torch", "cuda:0", index, 4096 + index, (), Holder(f"model.layer{index % 40}.w{index}", Cause.NAME, "model"))
+        for index in range(10_000)
+    )
+    seen = Snapshot(0.0, ("cuda",), (), (Allocator("torch", "cuda:0", sum(h.nbytes for h in holdings)),), holdings)
     start = time.perf_counter()
-    holders.why(None, named, "named", most=1)
-    row("why at 1 M objects, first holder", f"{time.perf_counter() - start:.2f} s", "2 s")
+    figure = plots.treemap(seen)
+    took = time.perf_counter() - start
+    row("treemap of 10,000 storages", f"{took:.2f} s, {len(figure.to_json()) / 1e3:.0f} kB", "1 s, 150 kB")
 
 
 def test_account(row, run_on):
