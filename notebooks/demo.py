@@ -1,4 +1,5 @@
-"""Executes the quickstart as a person would, prints what they would see, and says how to open it in JupyterLab.
+"""Executes the quickstart, or another notebook of this folder, as a person would, prints what they would see, and says
+how to open it in JupyterLab.
 
 On a machine with a GPU that torch can use the notebook runs there; elsewhere on a simulated GPU, or, where there is no
 C++ compiler to build that, on host memory.
@@ -17,11 +18,10 @@ from nbclient import NotebookClient
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
-BUILD = ROOT / "build" / "demo"
 
 
-def kernel(choice: str) -> str:
-    """Write a kernelspec for the wanted machine into ``build/`` and return its name."""
+def kernel(choice: str, build_in: Path) -> str:
+    """Write a kernelspec for the wanted machine into a folder and return its name."""
     sys.path.insert(0, str(ROOT / "tests"))
     from jupyter_gpumem import devices
 
@@ -35,11 +35,11 @@ def kernel(choice: str) -> str:
 
             print("Building the simulated GPU (once, 15 s) …", flush=True)
             build(cuda=True)
-            write_kernelspec(BUILD, BUILD / "machine")
+            write_kernelspec(build_in, build_in / "machine")
             return "simgpu"
         except CompilerMissing as missing:
             print(f"{missing}; going on with host memory")
-    spec = BUILD / "kernels" / "plain"
+    spec = build_in / "kernels" / "plain"
     spec.mkdir(parents=True, exist_ok=True)
     argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
     text = {"argv": argv, "display_name": "Python 3", "language": "python"}
@@ -47,13 +47,13 @@ def kernel(choice: str) -> str:
     return "plain"
 
 
-def execute(notebook: Path, name: str) -> nbformat.NotebookNode:
+def execute(notebook: Path, name: str, build_in: Path) -> nbformat.NotebookNode:
     """The notebook, run in a kernel of that name."""
-    os.environ["JUPYTER_PATH"] = str(BUILD)
+    os.environ["JUPYTER_PATH"] = str(build_in)
     # the kernel finds the package and the simulated GPU; its cells must not depend on the machine's own settings
-    os.environ["IPYTHONDIR"] = str(BUILD / "ipython")
+    os.environ["IPYTHONDIR"] = str(build_in / "ipython")
     node = nbformat.read(notebook, as_version=4)
-    NotebookClient(node, kernel_name=name, timeout=300, resources={"metadata": {"path": str(BUILD)}}).execute()
+    NotebookClient(node, kernel_name=name, timeout=300, resources={"metadata": {"path": str(build_in)}}).execute()
     return node
 
 
@@ -75,23 +75,21 @@ def show(node: nbformat.NotebookNode) -> None:
         print()
 
 
-def save(node: nbformat.NotebookNode, name: str) -> Path:
+def save(node: nbformat.NotebookNode, name: str, result: Path) -> None:
     """Write a notebook that opens with a kernel of that name."""
     node.metadata.kernelspec = {"name": name, "display_name": name, "language": "python"}
-    result = BUILD / "quickstart.ipynb"
     nbformat.write(node, result)
-    return result
 
 
-def open_lab(name: str) -> None:
+def open_lab(name: str, build_in: Path) -> None:
     """JupyterLab with the quickstart and the sidebar, until it is ended with Ctrl-C."""
-    save(nbformat.read(HERE / "quickstart.ipynb", as_version=4), name)
+    save(nbformat.read(HERE / "quickstart.ipynb", as_version=4), name, build_in / "quickstart.ipynb")
     print("The panel is the chip icon in the right sidebar. Ctrl-C ends JupyterLab.", flush=True)
-    os.environ["JUPYTER_PATH"] = str(BUILD)
-    os.environ["IPYTHONDIR"] = str(BUILD / "ipython")
-    command = [sys.executable, "-m", "jupyterlab", f"--ServerApp.root_dir={BUILD}", "quickstart.ipynb"]
+    os.environ["JUPYTER_PATH"] = str(build_in)
+    os.environ["IPYTHONDIR"] = str(build_in / "ipython")
+    command = [sys.executable, "-m", "jupyterlab", f"--ServerApp.root_dir={build_in}", "quickstart.ipynb"]
     command += ["--allow-root"] if hasattr(os, "getuid") and os.getuid() == 0 else []
-    os.chdir(BUILD)
+    os.chdir(build_in)
     os.execv(sys.executable, command)
 
 
@@ -100,15 +98,18 @@ def main() -> None:
     parser.add_argument("--machine", choices=("auto", "real", "simulated", "host"), default="auto")
     parser.add_argument("--lab", action="store_true", help="open JupyterLab with the sidebar instead")
     parser.add_argument("--quiet", action="store_true", help="only execute and save")
+    parser.add_argument("--notebook", choices=sorted(p.stem for p in HERE.glob("*.ipynb")), default="quickstart")
     options = parser.parse_args()
-    shutil.rmtree(BUILD, ignore_errors=True)
-    BUILD.mkdir(parents=True)
-    name = kernel(options.machine)
+    build_in = ROOT / "build" / ("demo" if options.notebook == "quickstart" else options.notebook)
+    shutil.rmtree(build_in, ignore_errors=True)
+    build_in.mkdir(parents=True)
+    name = kernel(options.machine, build_in)
     if options.lab:
-        open_lab(name)
+        open_lab(name, build_in)
         return
-    node = execute(HERE / "quickstart.ipynb", name)
-    result = save(node, name)
+    node = execute(HERE / f"{options.notebook}.ipynb", name, build_in)
+    result = build_in / f"{options.notebook}.ipynb"
+    save(node, name, result)
     if not options.quiet:
         show(node)
     print(f"Executed and saved: {result.relative_to(ROOT)}")
