@@ -35,7 +35,7 @@ ROWS = [
         "analysis.shares",
         "analysis.sample",
     ],
-    ["pictures.blocks", "pictures.explained", "pictures.text", "pictures.html", "pictures.plots"],
+    ["pictures.blocks", "pictures.explained", "pictures.text", "pictures.html", "pictures.tiles", "pictures.plots"],
     ["actions.moving", "actions.planning", "actions.cleaning", "actions.offers", "actions.leaks", "actions.recording", "actions.watcher"],
     [
         "faces.grammar",

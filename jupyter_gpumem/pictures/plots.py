@@ -7,21 +7,21 @@ and on dark paper: the paper is transparent and the words are grey.
 """
 from __future__ import annotations
 
-import heapq
 import itertools
 import re
 import shutil
 import subprocess
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from typing import Any
 
 import plotly.graph_objects as go
 
-from jupyter_gpumem.model import Account, Allocator, Block, Cause, CellUse, Graph, Holding, Snapshot, Timeline
+from jupyter_gpumem.model import Account, Allocator, Block, Cause, CellUse, Graph, Snapshot, Timeline
 from jupyter_gpumem.pictures.blocks import CURES, count
 from jupyter_gpumem.pictures.text import visible
+from jupyter_gpumem.pictures.tiles import Tile, chosen_of, kind, steps, tiles_of
 from jupyter_gpumem.units import shown
 
 _GREY, _GRID, _MUTED = "#808080", "rgba(128,128,128,.3)", "rgba(128,128,128,.15)"
@@ -39,10 +39,9 @@ _COLOURS = {
     "": ("rgba(0,0,0,0)", _GREY),
 }
 """Kind → colour and the colour of words on it; the same as those of the bars in ``html.py``."""
-_TILES, _LEAST, _PIECES, _CELLS, _TICKS = 400, 1500, 900, 400, 20
+_PIECES, _CELLS, _TICKS = 900, 400, 20
 _BARS = (60, 30, 15)
 """Rows of a map of segments: fewer where each has many blocks."""
-_THROUGH_GRAPH = " → graph ("
 
 
 def alt(figure: go.Figure) -> str:
@@ -88,119 +87,36 @@ def _axis(unit: str, **more: Any) -> dict[str, Any]:
 
 
 # ---------------------------------------------------------------- what is held, as areas
-class _Tile:
-    """A part of the memory: a device, a cause, a step of a path, or a storage."""
-
-    def __init__(self, label: str, kind: str, path: str, nbytes: int = 0, fixed: bool = False) -> None:
-        self.label, self.kind, self.path, self.nbytes = label, kind, path, nbytes
-        self.fixed = fixed
-        """It stays a tile of its own although only one lies in it."""
-        self.is_storage = False
-        """Its label says what it is, not where."""
-        self.storages = 0
-        self.inner: dict[object, _Tile] = {}
-
-    def add(self, groups: Sequence[str], steps: Iterable[str], holding: Holding, kind: str) -> None:
-        """Put a storage below its device, its cause, and the steps of its path."""
-        below, path = [(group, group, True) for group in groups], ""
-        for step in steps:
-            path += step
-            below.append((step, path, False))
-        tile = self
-        tile._count(holding, kind)
-        for label, path, fixed in below:
-            tile = tile.inner.setdefault((label, fixed), _Tile(label, kind, path, fixed=fixed))
-            tile._count(holding, kind)
-        what = _what(holding)
-        leaf = _Tile(what, kind, f"{holding.holder.path}: {what}", holding.nbytes)
-        leaf.storages, leaf.is_storage = 1, True
-        tile.inner[len(tile.inner)] = leaf
-
-    def _count(self, holding: Holding, kind: str) -> None:
-        self.nbytes += holding.nbytes
-        self.storages += 1
-        self.kind = kind if kind == self.kind else "names"  # a tensor and its graph
-
-    def squeezed(self) -> _Tile:
-        """Without tiles that fill the one around them: ``.layers`` and ``.0`` become ``.layers.0``."""
-        self.inner = {key: tile.squeezed() for key, tile in self.inner.items()}
-        if self.fixed or len(self.inner) != 1:
-            return self
-        (only,) = self.inner.values()
-        only.label = self.label if only.is_storage else self.label + only.label
-        only.is_storage = False
-        return only
-
-    @property
-    def hover(self) -> str:
-        return f"{self.path}, {count(self.storages, 'storage')}" if self.inner else self.path
-
-
-_STEPS = re.compile(r"""\[(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[^\]]*)\]|\.[^.\[\s]+| → [^→.\[]+""")
-
-
-def _steps(path: str, name: str | None) -> Iterator[str]:
-    """``box['a'].w`` → ``box``, ``['a']``, ``.w``. Together they are the path."""
-    at = len(name) if name and path.startswith(name) else 0
-    if at and name:
-        yield name
-    while at < len(path):
-        found = _STEPS.match(path, at)
-        if found is None:
-            following = _STEPS.search(path, at + 1)
-            yield path[at : following.start() if following else len(path)]
-            at = following.start() if following else len(path)
-        else:
-            yield found.group()
-            at = found.end()
-
-
-def _what(holding: Holding) -> str:
-    if not holding.tensors:
-        return "storage"
-    tensor = max(holding.tensors, key=lambda one: one.nbytes)
-    shape = "×".join(map(str, tensor.shape)) or "scalar"
-    return f"{shape} {tensor.dtype}" if tensor.kind == "Tensor" else f"{tensor.kind} {shape} {tensor.dtype}"
-
-
-def _kind(cause: Cause, path: str) -> str:
-    if cause is Cause.NAME:
-        return "graphs" if _THROUGH_GRAPH in path else "names"
-    if cause in (Cause.MODULE, Cause.REGISTRY):
-        return "libraries"
-    return "unexplained" if cause is Cause.UNKNOWN else "dangling"
-
-
 def treemap(snapshot: Snapshot) -> go.Figure:
     """What is held, as areas: devices, names or causes, steps of paths, storages. Small ones are drawn as one tile."""
-    root = _Tile("all devices", "", "all devices", fixed=True)
+    root = Tile("all devices", "", "all devices", fixed=True)
     for holding in snapshot.holdings:
         holder = holding.holder
         groups = [holding.device] if holder.cause is Cause.NAME else [holding.device, CURES[holder.cause][0]]
-        steps = itertools.islice(_steps(holder.path[:400], holder.name), 12)
-        root.add(groups, steps, holding, _kind(holder.cause, holder.path))
+        way = itertools.islice(steps(holder.path[:400], holder.name), 12)
+        root.add(groups, way, holding, kind(holder.cause, holder.path))
     held = root.nbytes
     cached = sum(_add_cached(root, allocator) for allocator in snapshot.allocators)
     root = root.squeezed()
     for tile in (root, *root.inner.values()):
         tile.kind = ""
     top = next(iter(root.inner.values())) if len(root.inner) == 1 else root
-    drawn = list(_drawn(top, _chosen(top)))
+    tiles = list(tiles_of(top, chosen_of(top)))
     trace = go.Treemap(
         branchvalues="total",
-        ids=[str(number) for number, _, _ in drawn],
-        parents=["" if parent is None else str(parent) for _, parent, _ in drawn],
-        labels=[_text(tile.label, 40) for _, _, tile in drawn],
-        values=[tile.nbytes for _, _, tile in drawn],
-        text=[shown(tile.nbytes) for _, _, tile in drawn],
-        customdata=[_text(tile.hover, 120) for _, _, tile in drawn],
+        ids=[str(number) for number, _, _ in tiles],
+        parents=["" if parent is None else str(parent) for _, parent, _ in tiles],
+        labels=[_text(tile.label, 40) for _, _, tile in tiles],
+        values=[tile.nbytes for _, _, tile in tiles],
+        text=[shown(tile.nbytes) for _, _, tile in tiles],
+        customdata=[_text(tile.hover, 120) for _, _, tile in tiles],
         hovertemplate="%{customdata}<br>%{text}<extra></extra>",
         texttemplate=[
             "%{label}<br>%{text}" if tile.inner or 300 * tile.nbytes >= top.nbytes else " "
-            for _, _, tile in drawn
+            for _, _, tile in tiles
         ],
-        textfont={"color": [_COLOURS[tile.kind][1] for _, _, tile in drawn]},
-        marker={"colors": [_COLOURS[tile.kind][0] for _, _, tile in drawn], "line": {"width": 1, "color": _GREY}},
+        textfont={"color": [_COLOURS[tile.kind][1] for _, _, tile in tiles]},
+        marker={"colors": [_COLOURS[tile.kind][0] for _, _, tile in tiles], "line": {"width": 1, "color": _GREY}},
         pathbar={"textfont": {"color": _GREY}},
         tiling={"pad": 2},
         sort=True,
@@ -218,68 +134,18 @@ def treemap(snapshot: Snapshot) -> go.Figure:
     return _figure([trace], title, words, height=520)
 
 
-def _add_cached(root: _Tile, allocator: Allocator) -> int:
+def _add_cached(root: Tile, allocator: Allocator) -> int:
     """What an allocator keeps beside the storages, as muted tiles; bytes of its cache."""
     cached = allocator.cached
     if not cached:
         return 0
     name = allocator.device
-    device = root.inner.setdefault((name, True), _Tile(name, "", name, fixed=True))
+    device = root.inner.setdefault((name, True), Tile(name, "", name, fixed=True))
     words = f"cached by {allocator.framework}"
-    device.inner[(words, True)] = _Tile(words, "cached", words, cached, fixed=True)
+    device.inner[(words, True)] = Tile(words, "cached", words, cached, fixed=True)
     device.nbytes += cached
     root.nbytes += cached
     return cached
-
-
-def _chosen(top: _Tile) -> set[int]:
-    """The ids of the tiles to draw, the largest of all depths; with those for the rest they are at most ``_TILES``.
-
-    What is smaller than one part in ``_LEAST`` of all could not be seen.
-    """
-    order = itertools.count()
-    waiting = [(float("-inf"), next(order), top, _Tile("", "", ""))]
-    chosen: set[int] = set()
-    inside: dict[int, int] = {}
-    drawn = 0
-    while waiting:
-        size, _, tile, around = heapq.heappop(waiting)
-        if -size * _LEAST < top.nbytes:
-            break
-        before, every = inside.get(id(around), 0), len(around.inner)
-        # the first one drawn of several needs one more tile for the rest; the last one takes that tile's place
-        cost = 1 + (before == 0 and every > 1) - (0 < before == every - 1)
-        if drawn + cost > _TILES:
-            break
-        drawn += cost
-        inside[id(around)] = before + 1
-        chosen.add(id(tile))
-        for inner in tile.inner.values():
-            size = float("-inf") if inner.fixed else -float(inner.nbytes)
-            heapq.heappush(waiting, (size, next(order), inner, tile))
-    return chosen
-
-
-def _drawn(top: _Tile, chosen: set[int]) -> Iterator[tuple[int, int | None, _Tile]]:
-    """``(number, number of the tile around it, tile)``, with one tile for those inside another that are not drawn."""
-    todo: list[tuple[_Tile, int | None]] = [(top, None)]
-    number = 0
-    while todo:
-        tile, around = todo.pop()
-        yield number, around, tile
-        shown_inside = [inner for inner in tile.inner.values() if id(inner) in chosen]
-        rest = [inner for inner in tile.inner.values() if id(inner) not in chosen] if shown_inside else []
-        todo += [(inner, number) for inner in shown_inside]
-        if len(rest) == 1:
-            todo.append((rest[0], number))
-        elif rest:
-            nbytes, storages = sum(inner.nbytes for inner in rest), sum(inner.storages for inner in rest)
-            kinds = {inner.kind for inner in rest}
-            words = f"{len(rest)} more, {shown(nbytes)}"
-            more = _Tile(f"{len(rest)} more", kinds.pop() if len(kinds) == 1 else "", words, nbytes)
-            more.path = f"{words} in {count(storages, 'storage')}"
-            todo.append((more, number))
-        number += 1
 
 
 # ---------------------------------------------------------------- cell by cell
@@ -455,7 +321,7 @@ def _marker(state: str, frames: list[float]) -> dict[str, Any]:
 def _state(block: Block) -> str:
     if block.state != "allocated":
         return block.state
-    return "unexplained" if block.holder is None else _kind(block.holder.cause, block.holder.path)
+    return "unexplained" if block.holder is None else kind(block.holder.cause, block.holder.path)
 
 
 def _pieces(blocks: Sequence[_Placed], least: int) -> list[_Piece]:
