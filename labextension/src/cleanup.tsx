@@ -35,6 +35,11 @@ export function WhyCard(props: {
           ))}
         </ol>
       )}
+      {why.cuts.length > 0 && (
+        <p>
+          {trans.__('To free it, let go of all of: %1', why.cuts.join(', '))}
+        </p>
+      )}
       {why.notes.map(note => (
         <p key={note}>{told(note, trans)}</p>
       ))}

@@ -221,7 +221,8 @@ const RESULTS: { [V in Verb]: Guard<IResults[V]> } = {
     name: isText,
     nbytes: isSize,
     holders: list(isHolder),
-    notes: list(isText)
+    notes: list(isText),
+    cuts: list(isText)
   }),
   plan: isOffer,
   free: (v): v is IResults['free'] =>

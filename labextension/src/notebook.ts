@@ -26,6 +26,8 @@ export interface IWhy {
   title: string;
   holders: IHolder[] | null;
   notes: string[];
+  /** The smallest set of references that has to go, where one alone would not free the memory. */
+  cuts: string[];
   failed: { code: string; text: string } | null;
 }
 
@@ -119,11 +121,17 @@ export class Notebook {
   }
 
   async askWhy(title: string, of: Subject): Promise<void> {
-    const mine: IWhy = { title, holders: null, notes: [], failed: null };
+    const mine: IWhy = {
+      title,
+      holders: null,
+      notes: [],
+      cuts: [],
+      failed: null
+    };
     this._why = mine;
     this._changed.emit();
     const answer: IWhy = await this.link.ask('why', of).then(
-      ({ holders, notes }) => ({ ...mine, holders, notes }),
+      ({ holders, notes, cuts }) => ({ ...mine, holders, notes, cuts }),
       error => ({ ...mine, failed: words(error) })
     );
     if (this._why === mine) {

@@ -156,7 +156,14 @@ export interface IResults {
   sample: ISample;
   cancel: { cancelled: boolean };
   names: { names: INames; left_out: number; took: number };
-  why: { name: string; nbytes: number; holders: IHolder[]; notes: string[] };
+  why: {
+    name: string;
+    nbytes: number;
+    holders: IHolder[];
+    notes: string[];
+    /** Paths: the smallest set of references to let go of, where one alone would not free the memory. */
+    cuts: string[];
+  };
   plan: IOffer;
   free: { report: IReport } | { changed: IOffer };
 }

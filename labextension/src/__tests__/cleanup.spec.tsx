@@ -267,6 +267,7 @@ describe('why', () => {
       title: 'model',
       holders: null,
       notes: [],
+      cuts: [],
       failed: null,
       ...over
     };
@@ -304,6 +305,17 @@ describe('why', () => {
     expect(screen.queryByRole('status')).toBeNull();
     fireEvent.click(button('Close'));
     expect(onCloseWhy).toHaveBeenCalledTimes(1);
+  });
+
+  it('names the smallest set that has to go, where one is not enough', () => {
+    const { rerender } = render(
+      asked({ holders: [], cuts: ['a', 'b.x'] }).element
+    );
+    expect(
+      screen.getByText('To free it, let go of all of: a, b.x')
+    ).toBeTruthy();
+    rerender(asked({ holders: [] }).element);
+    expect(screen.queryByText(/To free it/)).toBeNull();
   });
 
   it('may have no answer', () => {

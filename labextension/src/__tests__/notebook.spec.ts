@@ -169,9 +169,19 @@ describe('why', () => {
     void notebook.askWhy('x', { name: 'x' });
     expect(notebook.why).toMatchObject({ title: 'x', holders: null });
     await kernel.answer(kernel.last('why'), {
-      result: { name: 'x', nbytes: 4, holders: [], notes: ['n'] }
+      result: {
+        name: 'x',
+        nbytes: 4,
+        holders: [],
+        notes: ['n'],
+        cuts: ['x', 'y']
+      }
     });
-    expect(notebook.why).toMatchObject({ holders: [], notes: ['n'] });
+    expect(notebook.why).toMatchObject({
+      holders: [],
+      notes: ['n'],
+      cuts: ['x', 'y']
+    });
   });
 
   it('shows the answer to the last question only', async () => {
@@ -179,7 +189,7 @@ describe('why', () => {
     const first = kernel.last('why');
     void notebook.askWhy('y', { name: 'y' });
     await kernel.answer(first, {
-      result: { name: 'x', nbytes: 4, holders: [], notes: [] }
+      result: { name: 'x', nbytes: 4, holders: [], notes: [], cuts: [] }
     });
     expect(notebook.why).toMatchObject({ title: 'y', holders: null });
   });
@@ -188,7 +198,7 @@ describe('why', () => {
     void notebook.askWhy('x', { name: 'x' });
     notebook.closeWhy();
     await kernel.answer(kernel.last('why'), {
-      result: { name: 'x', nbytes: 4, holders: [], notes: [] }
+      result: { name: 'x', nbytes: 4, holders: [], notes: [], cuts: [] }
     });
     expect(notebook.why).toBeNull();
   });

@@ -229,7 +229,7 @@ describe('the panel', () => {
       isAsking: false,
       failed: null,
       task: null,
-      why: { title: 'model', holders: [], notes: [], failed: null },
+      why: { title: 'model', holders: [], notes: [], cuts: [], failed: null },
       refresh: vi.fn(),
       plan: vi.fn(),
       askWhy: vi.fn(),

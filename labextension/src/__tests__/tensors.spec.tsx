@@ -294,7 +294,7 @@ describe('the notes', () => {
     show({
       view: namesView({ others: [held('cycle', 'a cycle')] }),
       task: { step: 'planning', id: 'r1', cancelling: false },
-      why: { title, holders: [], notes: [], failed: null }
+      why: { title, holders: [], notes: [], cuts: [], failed: null }
     });
     for (const name of [
       'Names',
