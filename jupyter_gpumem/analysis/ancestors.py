@@ -9,8 +9,8 @@ import heapq
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from jupyter_gpumem import frameworks
 from jupyter_gpumem.analysis.references import Root, Walk
+from jupyter_gpumem.analysis.words import kind_of
 
 _MOST = 50_000
 """Ancestors. Whoever has more is held by everything, and a list of holders would tell nothing."""
@@ -101,7 +101,7 @@ class Ancestors:
     def _kind(self, obj: object) -> str | None:
         cls = type(obj)
         if cls not in self._kinds:
-            self._kinds[cls] = next((k for f in frameworks.loaded() if (k := f.kind(cls)) is not None), None)
+            self._kinds[cls] = kind_of(obj)
         return self._kinds[cls]
 
     def clear(self) -> None:

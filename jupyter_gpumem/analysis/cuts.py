@@ -19,6 +19,7 @@ from typing import Any
 from jupyter_gpumem import frameworks
 from jupyter_gpumem.analysis.ancestors import Ancestors
 from jupyter_gpumem.analysis.references import Root
+from jupyter_gpumem.analysis.words import kind_of
 from jupyter_gpumem.introspect import class_dict, instance_dict, is_a, mro, slots
 from jupyter_gpumem.model import Cause
 
@@ -141,7 +142,7 @@ def _places(holder: object, held: object) -> int:
 
 
 def _parts(holder: Any) -> Iterable[object]:
-    kind = next((k for f in frameworks.loaded() if (k := f.kind(type(holder))) is not None), None)
+    kind = kind_of(holder)
     if kind == "tensor":
         return [grad for framework in frameworks.loaded() for grad in framework.referents(holder)]
     if kind in ("node", "optimizer"):

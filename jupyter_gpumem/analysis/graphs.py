@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Iterable
 
 from jupyter_gpumem import frameworks, session
-from jupyter_gpumem.analysis import paths, roots
+from jupyter_gpumem.analysis import paths, roots, words
 from jupyter_gpumem.analysis.objects import kind_of, parts_of
 from jupyter_gpumem.analysis.references import walk
 from jupyter_gpumem.errors import InputError
@@ -61,7 +61,7 @@ class _Nodes:
             node = queue.popleft()
             self.order.append(node)
             steps = _steps(node)
-            self.saved[id(node)] = [step for step in steps if _kind(step) == "tensor"]
+            self.saved[id(node)] = [step for step in steps if words.kind_of(step) == "tensor"]
             for following in _nodes(steps):
                 self.edges.append((id(node), id(following)))
                 if id(following) not in seen:
@@ -77,13 +77,8 @@ def _steps(obj: object) -> list[object]:
     return [step for framework in frameworks.loaded() for step in framework.graph(obj)]
 
 
-def _kind(obj: object) -> str | None:
-    known = kind_of(obj)
-    return known[1] if known is not None else None
-
-
 def _nodes(steps: Iterable[object]) -> list[object]:
-    return [step for step in steps if _kind(step) == "node"]
+    return [step for step in steps if words.kind_of(step) == "node"]
 
 
 def _leaf_names(shell: session.Shell | None, tensors: list[object]) -> dict[int, str]:
