@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(?:([KMGTP])(?:i?B)?|B)?\s*", re.IGNORECASE)
@@ -25,6 +26,12 @@ def shown(nbytes: int | None) -> str:
 def signed(nbytes: int | None) -> str:
     """As :func:`shown`, with a plus sign for growth."""
     return f"+{shown(nbytes)}" if nbytes is not None and nbytes > 0 else shown(nbytes)
+
+
+def series(sizes: Sequence[int], last: int = 3) -> str:
+    """``0 → 4.0 MiB → 8.0 MiB``; of more than ``last + 2`` sizes the first and the last ones."""
+    words = [shown(size) if size else "0" for size in sizes]
+    return " → ".join(words if len(words) <= last + 2 else [words[0], "…", *words[-last:]])
 
 
 def parse(text: str) -> int:

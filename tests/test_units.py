@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpumem.units import parse, shown, signed
+from jupyter_gpumem.units import parse, series, shown, signed
 
 
 @pytest.mark.parametrize(
@@ -50,3 +50,9 @@ def test_parse_says_what_is_accepted(text):
 @given(st.integers(min_value=0, max_value=2**60))
 def test_shown_is_right_within_its_last_digit(nbytes):
     assert abs(parse(shown(nbytes)) - nbytes) <= max(1, nbytes * 0.051)
+
+
+def test_a_long_series_keeps_its_beginning_and_its_end():
+    assert series([0, 1024, 2048, 3072, 4096]) == "0 → 1.0 KiB → 2.0 KiB → 3.0 KiB → 4.0 KiB"
+    assert series([0, 1024, 2048, 3072, 4096, 5120]) == "0 → … → 3.0 KiB → 4.0 KiB → 5.0 KiB"
+    assert series(range(1, 9), last=4) == "1 B → … → 5 B → 6 B → 7 B → 8 B"

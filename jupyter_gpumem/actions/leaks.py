@@ -20,7 +20,7 @@ from jupyter_gpumem.analysis.snapshot import watched_devices
 from jupyter_gpumem.errors import InputError, LeakError
 from jupyter_gpumem.introspect import type_name
 from jupyter_gpumem.model import Cause, Leaks, Trend, Verdict
-from jupyter_gpumem.units import shown, signed
+from jupyter_gpumem.units import series, shown, signed
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -224,7 +224,7 @@ def _text(leaks: Leaks) -> str:
     lines = [f"{leaks.verdict.value} in {leaks.rounds} rounds of {leaks.title}, after one that warmed up"]
     for trend in leaks.trends:
         short = "" if trend.verdict is Verdict.LEAK else f"   {trend.verdict.value}"
-        lines.append(f"  {trend.path}   {_sizes(trend.sizes)}   ({_step(trend)} a round){short}")
+        lines.append(f"  {trend.path}   {series(trend.sizes, PROOF + 1)}   ({_step(trend)} a round){short}")
         if trend.verdict is Verdict.LEAK:
             lines.append(f"      to free it: {_remedy(trend.path, trend.cause)}")
     return "\n".join([*lines, *(f"  {note}" for note in leaks.notes)])
@@ -236,12 +236,6 @@ def _left_text(title: str, left: Mapping[str, growth.Kept]) -> str:
     lines = [f"leak: {many} made in {title}, {shown(nbytes)}, still there and kept by no name"]
     largest_first = sorted(left.items(), key=lambda pair: -pair[1].nbytes)
     return "\n".join([*lines, *(f"  {path}   {shown(kept.nbytes)}" for path, kept in largest_first)])
-
-
-def _sizes(sizes: Sequence[int]) -> str:
-    """All sizes, or the first and the last ones."""
-    texts = [shown(nbytes) for nbytes in sizes]
-    return " → ".join(texts if len(texts) <= 7 else [texts[0], "…", *texts[-PROOF - 1 :]])
 
 
 def _step(trend: Trend) -> str:

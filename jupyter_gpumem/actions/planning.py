@@ -23,6 +23,8 @@ from jupyter_gpumem.errors import InputError
 from jupyter_gpumem.introspect import is_a
 from jupyter_gpumem.model import Action, Cause, Plan, Step
 
+_OF_ERROR = {Cause.LAST_ERROR, Cause.FRAME, Cause.CYCLE}
+
 
 @dataclass(frozen=True)
 class Request:
@@ -41,6 +43,8 @@ class Request:
     """ids of output values that stay in any case."""
     is_new: Callable[[Stored], bool] | None = None
     """Which storages are the request's business; None for all."""
+    error_only: bool = False
+    """Of what dangles only the last error, and what nothing reaches, may go."""
     movable: bool = False
     """Containers that hold other values too are kept, and only the tensors in them moved to the host."""
 
@@ -98,7 +102,7 @@ def prepare(shell: session.Shell | None, request: Request) -> Prepared:
 
 def _leaving_outputs(shell: session.Shell | None, request: Request, named: set[int]) -> dict[str, object]:
     """Label → value of the outputs that the request lets go of."""
-    everything = request.dangling and request.output
+    everything = request.dangling and request.output and not request.error_only
     return {
         label: value
         for label, value in session.outputs(shell)
@@ -118,7 +122,9 @@ def _groups(shell: session.Shell | None, request: Request, outputs: dict[str, ob
 def _leaves(root: Root, request: Request, outputs: dict[str, object]) -> bool:
     if root.cause is Cause.OUTPUT:
         return root.label in outputs
-    return request.dangling and (request.error or root.cause is not Cause.LAST_ERROR)
+    if root.cause is Cause.LAST_ERROR:
+        return request.dangling and request.error
+    return request.dangling and not request.error_only
 
 
 def _planned(
@@ -175,7 +181,9 @@ def _asked_for(request: Request, seen: Look, mine: Sequence[Stored]) -> list[Sto
         inside |= holders.tensors_in(session.user_names(seen.shell)[name]).keys()
     found = [stored for stored in seen.stored if any(id(tensor) in inside for tensor in stored.tensors)]
     if request.dangling:
-        found += [stored for stored in mine if stored not in found and seen.holder(stored).cause.dangling]
+        causes = _OF_ERROR if request.error_only else set(Cause)
+        rest = [stored for stored in mine if stored not in found]
+        found += [s for s in rest if seen.holder(s).cause.dangling and seen.holder(s).cause in causes]
     return found
 
 
@@ -224,7 +232,7 @@ def _leaving_actions(
         elif cause is Cause.OUTPUT and label in outputs:
             actions.append(Action(Step.OUTPUT, label, _bytes(stored)))
             prepared.outputs.append(outputs[label])
-        elif cause is Cause.HIDDEN and request.dangling:
+        elif cause is Cause.HIDDEN and request.dangling and not request.error_only:
             actions.append(Action(Step.HIDDEN, label, _bytes(stored)))
             prepared.namespaces.append(label)
         else:
@@ -286,7 +294,7 @@ def _cache_actions(request: Request, promised: Sequence[Stored]) -> list[Action]
         Action(Step.CACHE, cache, None, "autocast was entered and not left")
         for framework in frameworks.loaded()
         for cache in framework.held_caches()
-        if request.dangling
+        if request.dangling and not request.error_only
     ]
     pools = [a for a in allocators([d for d in request.watched if d != HOST]) if a.reserved]
     if pools:

@@ -12,13 +12,13 @@ import functools
 import time
 from collections.abc import Callable, MutableSequence, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 from jupyter_gpumem import frameworks, session
 from jupyter_gpumem.actions import cleaning
 from jupyter_gpumem.actions.leaks import LeakWatch
 from jupyter_gpumem.actions.planning import Request, prepare
-from jupyter_gpumem.analysis import holders
+from jupyter_gpumem.analysis import holders, sites
 from jupyter_gpumem.analysis.inventory import Stored, take_inventory
 from jupyter_gpumem.analysis.ledger import Ledger
 from jupyter_gpumem.analysis.objects import names_in_use, use_of
@@ -50,6 +50,19 @@ class Directive:
     """One line: every cell is watched."""
     leak: bool = False
     """Judge what grows each time that this cell is run."""
+    retry: int = 0
+    """Run again after it ran out of memory, at most so many times."""
+    halve: tuple[str, ...] = ()
+    """Names of sizes that each further try halves."""
+    floor: int = 1
+    """No size goes below this."""
+
+
+class Armed(Protocol):
+    """What makes the cell that is about to run one that can be tried again."""
+
+    def close(self) -> None:
+        """The cell has ended."""
 
 
 class Window:
@@ -58,6 +71,7 @@ class Window:
     def __init__(self, watched: Sequence[str], ledger: Ledger) -> None:
         self.watched = tuple(watched)
         self._ledger = ledger
+        self.opened = time.time()
         self.activity = [framework.activity() for framework in frameworks.loaded()]
         self.before = ledger.allocators(watched)
         self._peaks = [framework.open_window() for framework in frameworks.loaded()]
@@ -80,6 +94,10 @@ class Window:
         sizes = {a.device: a.allocated for a in self.before} != {a.device: a.allocated for a in self.after}
         return now != self.activity or sizes
 
+    def peak_line(self, shell: session.Shell | None) -> str | None:
+        """The line that made the highest peak, where allocations are recorded. To be asked right after its closing."""
+        return sites.peak_line(shell, self.after, self.opened) if self.changed else None
+
 
 @dataclass
 class _Cell:
@@ -90,33 +108,49 @@ class _Cell:
     window: Window | None = None
     from_below: bool = False
     """The directive stands below another cell magic, which may run the rest as a cell of its own."""
+    armed: Armed | None = None
     names: dict[str, int] = field(default_factory=dict)
     """Name → id of its value, before the cell."""
     outputs: frozenset[int] = frozenset()
     storages: list[frameworks.Remembered] = field(default_factory=list)
     fault: str | None = None
 
+    def close(self) -> None:
+        """Without a word: the cell never got its second event, or another has taken over."""
+        if self.window is not None:
+            self.window.close()
+            self.window = None
+        self.disarm()
+
+    def disarm(self) -> None:
+        """Take away what let the cell be tried again."""
+        if self.armed is not None:
+            self.armed.close()
+            self.armed = None
+
 
 class Watcher:
     """Watches the cells of one shell.
 
-    ``read`` finds the directive of a raw cell, ``show`` displays a record or a line; neither is known here. ``cells``
-    gets the record of each cell.
+    ``read`` finds the directive of a raw cell, and how many other cell magics stand above it; ``show`` displays a
+    record or a line; ``arm`` lets a cell be tried again; none is known here. ``cells`` gets the record of each cell.
     """
 
     def __init__(
         self,
         shell: session.Shell,
-        read: Callable[[str], tuple[Directive | None, bool]],
+        read: Callable[[str], tuple[Directive | None, int]],
         show: Callable[[object], None],
         settings: Any,
         cells: MutableSequence[CellUse] | None = None,
+        arm: Callable[[Directive, Sequence[str], int], Armed] | None = None,
     ) -> None:
         self._watched = cells
         self._leaks: dict[str, LeakWatch] = {}
         """Text of a cell → the looks after its runs."""
         self._shell = shell
         self._read = read
+        self._arm = arm
         self._show = show
         self._settings = settings
         self._cells: list[_Cell] = []
@@ -136,11 +170,16 @@ class Watcher:
         except (Exception, KeyboardInterrupt) as fault:
             self._refuse(cell, _fault(fault))
 
-    def after(self, result: Any) -> None:
-        """``post_run_cell``. The traceback has been shown: the moment to release frames."""
+    def after(self, result: Any) -> Directive | None:
+        """``post_run_cell``. The traceback has been shown: the moment to release frames.
+
+        Returns the directive that has been followed.
+        """
         cell = self._pop(getattr(result, "info", None))
+        if cell is not None:
+            cell.disarm()
         if cell is None or cell.window is None or cell.directive is None:
-            return
+            return None
         try:
             use = self._close(cell, cell.window, cell.directive, result)
             if self._watched is not None:
@@ -154,27 +193,27 @@ class Watcher:
             self._show(Notice(f"jupyter_gpumem: {refusal}", fault=True))
         except (Exception, KeyboardInterrupt) as fault:
             self._show(Notice(_fault(fault), fault=True))
+        return cell.directive
 
     def stop(self) -> None:
         """Close the windows that are open, without a word."""
         for cell in self._cells:
-            if cell.window is not None:
-                cell.window.close()
+            cell.close()
         self._cells.clear()
         self._ledger.clear()
         self._leaks.clear()
 
     # -------------------------------------------------------- opening
     def _open(self, cell: _Cell) -> None:
-        directive, from_below = self._read(cell.info.raw_cell or "")
+        directive, above = self._read(cell.info.raw_cell or "")
         if directive is None and self._settings.every_cell:
             directive = Directive(brief=True)
         if directive is None:
             return
-        if not directive.brief and not from_below and len(self._cells) > 1:
+        if not directive.brief and not above and len(self._cells) > 1:
             self._take_over()
         watched = watched_devices(directive.device or self._settings.device or None)
-        cell.directive, cell.from_below = directive, from_below
+        cell.directive, cell.from_below = directive, above > 0
         cell.names = {name: id(value) for name, value in session.user_names(self._shell).items()}
         if directive.clean:
             cell.outputs = frozenset(id(value) for _, value in session.outputs(self._shell))
@@ -183,13 +222,14 @@ class Watcher:
                 cell.storages = [framework.remember(tensors) for framework in frameworks.loaded()]
                 tensors.clear()
         cell.window = Window(watched, self._ledger)
+        if directive.retry and self._arm is not None:
+            cell.armed = self._arm(directive, watched, above)
 
     def _take_over(self) -> None:
         """The cell above has opened a window for this very directive, which now turns out to be run as a cell."""
         above = self._cells[-2]
         if above.from_below and above.window is not None:
-            above.window.close()
-            above.window = None
+            above.close()
 
     def _refuse(self, cell: _Cell, why: str) -> None:
         cell.window = None
@@ -204,11 +244,11 @@ class Watcher:
             cell = self._cells.pop()
             if cell.info is info:
                 return cell
-            if cell.window is not None:
-                cell.window.close()
+            cell.close()
 
     def _close(self, cell: _Cell, window: Window, directive: Directive, result: Any) -> CellUse:
         window.close()
+        peak_line = window.peak_line(self._shell)
         made = self._made(cell, window) if directive.clean or window.changed else ()
         plan: Plan | None = None
         report: Report | None = None
@@ -229,6 +269,7 @@ class Watcher:
             failed=not result.success,
             brief=directive.brief,
             ended=time.time(),
+            peak_line=peak_line,
         )
 
     def _judge(self, text: str, title: str, directive: Directive) -> None:
@@ -313,7 +354,10 @@ class Watch:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         window = self._windows.pop()
         window.close()
-        self.use = CellUse(self.name, window.before, window.after, failed=kind is not None, brief=True)
+        line = window.peak_line(session.current())
+        self.use = CellUse(
+            self.name, window.before, window.after, failed=kind is not None, brief=True, peak_line=line
+        )
         if self._show is not None:
             self._show(self.use)
 

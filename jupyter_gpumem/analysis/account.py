@@ -9,11 +9,10 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import PurePath
 from typing import NamedTuple
 
 from jupyter_gpumem import devices, frameworks, session
-from jupyter_gpumem.analysis import holders
+from jupyter_gpumem.analysis import holders, sites
 from jupyter_gpumem.analysis.holders import Look
 from jupyter_gpumem.analysis.inventory import Stored, is_watched
 from jupyter_gpumem.analysis.snapshot import HOST, named, watched_devices
@@ -25,6 +24,7 @@ _BY_CAUSE = {Cause.NAME: "names", Cause.MODULE: "libraries", Cause.REGISTRY: "li
 _CHANGED = "Memory changed while it was looked at: another thread allocates or frees."
 _PARTIAL = "The search for holders ran out of time: what it did not reach counts as dangling."
 _UNLISTED = "This allocator does not list its blocks."
+_PRIVATE = "free in pools of CUDA graphs or of yours: theirs while they live"
 _HOST_NOTE = "Torch keeps no count of host memory: the total is that of the tensors found."
 
 
@@ -93,11 +93,13 @@ def take(shell: session.Shell | None, device: str | None = None, seconds: float 
         notes += [_CHANGED] if changed and place != HOST else []
         notes += [_HOST_NOTE] if place == HOST else [_UNLISTED] if one.segments is None else []
         notes += [reading.problem] if machine is None and reading.problem else []
-        used = _host(machine, allocated) if place == HOST else _used(machine, reserved[place])
-        sites = {address: _site(shell, frame) for address, frame in one.sites.items()}
-        segments = tuple(_with_sites(segment, sites) for segment in segments) if sites else segments
+        kept, used = (
+            _host(machine, allocated) if place == HOST else (_reserved(one), _used(machine, reserved[place]))
+        )
+        places = {address: sites.place(shell, frame) for address, frame in one.sites.items()}
+        segments = tuple(_with_sites(segment, places) for segment in segments) if places else segments
         accounts.append(
-            Account(framework, place, allocated, _reserved(one), used, segments, tuple(notes), partial)
+            Account(framework, place, allocated, kept, used, segments, tuple(notes), partial)
         )
     return tuple(accounts)
 
@@ -243,9 +245,11 @@ def _reserved(figures: _Figures) -> Sum:
             if block.state != "free":
                 states[block.state] += block.nbytes
     cached = sum(segment.free for segment in figures.segments if segment.returnable)
-    fragments = sum(segment.free for segment in figures.segments if not segment.returnable)
+    private = sum(segment.free for segment in figures.segments if segment.private)
+    fragments = sum(segment.free for segment in figures.segments) - cached - private
     parts = [Entry(state, nbytes) for state, nbytes in states.items()]
     parts += [Entry("cached", cached), Entry("fragments", fragments)]
+    parts += [Entry("private", private, _PRIVATE)] if private else []
     return Sum(sum(segment.nbytes for segment in figures.segments), tuple(parts))
 
 
@@ -273,27 +277,21 @@ def _used(device: Device | None, reserved: int) -> Sum:
     return Sum(total, parts)
 
 
-def _host(host: Device | None, allocated: Sum) -> Sum:
-    """Of host memory: this process's tensors, the rest of this process, and all others with the system."""
+def _host(host: Device | None, allocated: Sum) -> tuple[Sum, Sum]:
+    """This process's resident memory, its tensors and the rest; and the host's: this process, and all others with the
+    system.
+    """
     resident = next((process.used for process in (host.processes if host else None) or () if process.own), None)
     if host is None or host.used is None or resident is None:
-        return Sum(host.used if host else None, (Entry("reserved", allocated.total), Entry("context", None)))
+        mine = Sum(resident, (Entry("tensors", None), Entry("rest", None)))
+        return mine, Sum(host.used if host else None, (Entry("resident", resident), Entry("system", None)))
     own = min(resident, host.used)
     tensors = min(allocated.total or 0, own)
     note = "less than allocated: pages never written take no memory" if tensors < (allocated.total or 0) else ""
-    parts = (Entry("reserved", tensors, note), Entry("context", own - tensors), Entry("others", host.used - own))
-    return Sum(host.used, (*parts, Entry("unattributed", 0)))
+    mine = Sum(own, (Entry("tensors", tensors, note), Entry("rest", own - tensors)))
+    return mine, Sum(host.used, (Entry("resident", own), Entry("system", host.used - own)))
 
 
 # ---------------------------------------------------------------- where it was allocated
-def _site(shell: session.Shell | None, frame: Frame) -> str:
-    cell = session.cell_of_file(shell, frame.filename)
-    if cell is not None:
-        return f"cell [{cell}], line {frame.line}"
-    name = PurePath(frame.filename).name
-    where = "" if frame.function in ("", "<module>") else f" in {frame.function}()"
-    return f"{name}:{frame.line}{where}"
-
-
 def _with_sites(segment: Segment, sites: Mapping[int, str]) -> Segment:
     return replace(segment, blocks=tuple(replace(b, site=sites.get(b.address)) for b in segment.blocks))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from jupyter_gpumem.devices.visibility import visible_uuids
 from jupyter_gpumem.model import Device, DeviceReading, Owner
 
-__all__ = ["Source", "keep_open", "owners_of", "read", "read_host", "visible_uuids"]
+__all__ = ["Source", "keep_open", "owners_of", "read", "read_host", "unshared", "visible_uuids"]
 
 
 class Source(Protocol):
@@ -38,6 +38,12 @@ def read_host() -> Device:
     source = import_module(f"{__name__}.host")
     device: Device = source.read()
     return device
+
+
+def unshared(pids: Sequence[int]) -> tuple[int, ...]:
+    """Host memory that each process shares with no other, bytes; without those that have ended or cannot be asked."""
+    found: tuple[int, ...] = import_module(f"{__name__}.host").unshared(pids)
+    return found
 
 
 def keep_open(wanted: bool) -> None:

@@ -6,6 +6,7 @@ leaves a thread waiting, so as few as possible are made.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 
@@ -39,6 +40,20 @@ def read(cgroups: Path = Path("/sys/fs/cgroup"), membership: Path = Path("/proc/
         alias="cpu",
         notes=notes,
     )
+
+
+def unshared(pids: Sequence[int]) -> tuple[int, ...]:
+    """What ending each process would give back, bytes: its pages that no other process has too.
+
+    Processes that have ended, or that may not be asked, are left out. About a millisecond a process.
+    """
+    found = []
+    for pid in pids:
+        try:
+            found.append(int(psutil.Process(pid).memory_full_info().uss))
+        except (psutil.Error, OSError):
+            continue
+    return tuple(found)
 
 
 @lru_cache(maxsize=1)

@@ -10,6 +10,7 @@ import ast
 import difflib
 import re
 from collections.abc import Sequence
+from importlib import import_module
 
 from jupyter_gpumem import session
 from jupyter_gpumem.actions.watcher import Directive
@@ -19,6 +20,8 @@ from jupyter_gpumem.faces import grammar
 
 _DIRECTIVE = re.compile(r"%%(gpumem|gpufree)(?:[ \t]+(.*?))?[ \t]*\r?\n?")
 _MAGIC = re.compile(r"%%\w")
+_RETRIES = 3
+"""For a cell that names what to halve, and no number of retries."""
 _HIDDEN_NAMES = {"exec", "eval", "globals", "locals", "vars", "get_ipython", "setattr"}
 """Functions by which a cell may make names that its text does not show."""
 
@@ -65,22 +68,22 @@ def find(raw: str) -> tuple[str, str, int, str] | None:
     return None
 
 
-def read(shell: session.Shell, raw: str, keep: Sequence[str] = ()) -> tuple[Directive | None, bool]:
-    """The directive of a raw cell, and whether it stands below another cell magic; None where it has none that is
+def read(shell: session.Shell, raw: str, keep: Sequence[str] = ()) -> tuple[Directive | None, int]:
+    """The directive of a raw cell, and how many other cell magics stand above it; None where it has none that is
     right: what is wrong with it, the real magic says.
     """
     found = find(raw)
     if found is None:
-        return None, False
+        return None, 0
     word, options, above, body = found
     try:
         directive = check(shell, word, options, body)
     except InputError:
-        return None, False
+        return None, 0
     if not body.strip():
-        return None, False
+        return None, 0
     known = tuple(name for name in keep if name not in directive.keep)
-    return Directive(**{**vars(directive), "always_keep": known}), above > 0
+    return Directive(**{**vars(directive), "always_keep": known}), above
 
 
 def check(shell: session.Shell, word: str, line: str, body: str) -> Directive:
@@ -89,15 +92,28 @@ def check(shell: session.Shell, word: str, line: str, body: str) -> Directive:
     if options.device is not None:
         watched_devices(options.device)
     if word == "gpumem":
-        return Directive(device=options.device, leak=options.leak)
+        return Directive(device=options.device, leak=options.leak, keep_traceback=options.keep_traceback)
     _check_kept(shell, options.keep, body)
+    if options.retry or options.halve:
+        _check_retry(shell, options.halve, body)
     return Directive(
         clean=True,
         keep=options.keep,
         device=options.device,
         dry_run=options.dry_run,
         keep_traceback=options.keep_traceback,
+        retry=options.retry or (_RETRIES if options.halve else 0),
+        halve=options.halve,
+        floor=options.floor,
     )
+
+
+def _check_retry(shell: session.Shell, halve: Sequence[str], body: str) -> None:
+    following = _first_line(body.splitlines())
+    if following is not None and _MAGIC.match(body.splitlines()[following]):
+        magic = body.splitlines()[following].split()[0]
+        raise InputError(f"--retry cannot look into {magic}: put {magic} above %%gpufree")
+    import_module("jupyter_gpumem.faces.retrying").check_halved(halve, body, session.user_names(shell))
 
 
 def _check_kept(shell: session.Shell, keep: Sequence[str], body: str) -> None:

@@ -73,7 +73,11 @@ class _Extension:
             def read(raw: str) -> Any:
                 return directives.read(self._shell(), raw, self.settings.keep)
 
-            self._watcher = watcher.Watcher(shell, read, showing.show, self.settings, self.cells)
+            def arm(directive: Any, watched: Any, above: int) -> Any:
+                armed: Any = import_module("jupyter_gpumem.faces.retrying").Armed
+                return armed(self._shell(), directive, watched, showing.show, above)
+
+            self._watcher = watcher.Watcher(shell, read, showing.show, self.settings, self.cells, arm)
         assert self._watcher is not None
         return self._watcher
 

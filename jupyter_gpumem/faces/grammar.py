@@ -76,6 +76,13 @@ class _Names(argparse.Action):
         setattr(namespace, self.dest, (*getattr(namespace, self.dest), *found))
 
 
+def _count(text: str) -> int:
+    """A whole number from 1 on."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"takes a whole number from 1 on; not {text!r}")
+    return int(text)
+
+
 def _device(parser: _Parser) -> None:
     parser.add_argument("--device", metavar="D", help="watch this device: cuda:1, cuda, cpu; several with commas")
 
@@ -103,6 +110,7 @@ def cell_gpumem() -> _Parser:
     """``%%gpumem``."""
     parser = _Parser("%%gpumem", "Run the cell and show what it did to device memory. Changes nothing.")
     parser.add_argument("--leak", action="store_true", help="judge what grows each time that you run this cell")
+    parser.add_argument("--keep-traceback", action="store_true", help="leave an error's frames alone, for %%debug")
     _device(parser)
     return parser
 
@@ -132,6 +140,9 @@ def cell_gpufree() -> _Parser:
     parser.add_argument("--keep", metavar="a,b", action=_Names, default=(), help="names of the cell that stay")
     parser.add_argument("--dry-run", action="store_true", help="show the plan, free nothing")
     parser.add_argument("--keep-traceback", action="store_true", help="leave an error's frames alone, for %%debug")
+    parser.add_argument("--retry", metavar="N", type=_count, help="run again after out of memory, at most N times")
+    parser.add_argument("--halve", metavar="a,b", action=_Names, default=(), help="sizes that each retry halves")
+    parser.add_argument("--floor", metavar="N", type=_count, default=1, help="halve no further than this")
     _device(parser)
     return parser
 

@@ -15,7 +15,7 @@ from jupyter_gpumem.analysis import account, graphs, snapshot
 from jupyter_gpumem.errors import InputError
 from jupyter_gpumem.faces.showing import show_bundle
 from jupyter_gpumem.model import CellUse, Timeline
-from jupyter_gpumem.pictures import text
+from jupyter_gpumem.pictures import graph_svg, text
 
 _PLOTLY = "application/vnd.plotly.v1+json"
 
@@ -54,13 +54,10 @@ def timeline(cells: Sequence[CellUse]) -> Timeline:
 
 
 def _show_graph(name: str, value: object) -> None:
-    """As a drawing where graphviz and plotly's module of pictures are there, as text everywhere."""
+    """As a drawing where graphviz is there, as text everywhere."""
     found = graphs.graph(session.current(), name, value)
     bundle: dict[str, Any] = {"text/plain": text.render(found)}
-    try:
-        drawing = _plots().graph_svg(found)
-    except InputError:
-        drawing = None
+    drawing = graph_svg.graph_svg(found)
     if drawing is not None:
         bundle["image/svg+xml"] = drawing
     show_bundle(bundle)

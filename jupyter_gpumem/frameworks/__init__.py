@@ -32,6 +32,81 @@ class Frame(NamedTuple):
     function: str
 
 
+class Traits(NamedTuple):
+    """What a tensor is to autograd."""
+
+    parameter: bool
+    trains: bool
+    """It requires a gradient, or was made of what does."""
+    leaf: bool
+    floating: bool
+
+
+class Zeros(NamedTuple):
+    """Whether all elements that were read are 0."""
+
+    zero: bool | None
+    """None: it could not be read."""
+    read: int
+    """Bytes."""
+    whole: int
+    """Bytes of all elements."""
+
+
+class Loader(NamedTuple):
+    """What loads batches in processes of its own."""
+
+    workers: int
+    """Processes that it starts."""
+    prefetch: int | None
+    """Batches that each of them keeps ready."""
+    pids: tuple[int, ...]
+    """The processes that live now."""
+
+
+class Hints(Protocol):
+    """What only advice asks. None of it runs code of the user's objects; unknown is None."""
+
+    def traits(self, tensor: object) -> Traits | None:
+        """What a tensor is to autograd; None for a bare storage."""
+
+    def number(self, value: object) -> float | None:
+        """A plain number, or that of a tensor with one element in host memory; None for anything else."""
+
+    def pinned(self, tensor: object) -> bool:
+        """Whether a tensor lies in page-locked host memory."""
+
+    def pinned_bytes(self) -> int | None:
+        """Page-locked host memory that the framework keeps, used or cached."""
+
+    def zeros(self, tensor: object, most: int) -> Zeros:
+        """Whether all elements are 0, from about ``most`` bytes of them; nothing is allocated on the device."""
+
+    def node_role(self, node: object) -> str | None:
+        """``leaf``, ``sum`` or ``checkpoint`` for such nodes of a graph."""
+
+    def is_loader(self, cls: type) -> bool:
+        """Whether objects of a type load batches in processes of their own."""
+
+    def loader(self, obj: object) -> Loader:
+        """What such an object wants and has."""
+
+    def bfloat16(self, device: str) -> bool | None:
+        """Whether mixed precision in bfloat16 runs fast on a device."""
+
+    def device_total(self, device: str) -> int | None:
+        """Bytes of a device that is in use."""
+
+    def default_float(self) -> str:
+        """The floating point type of new tensors."""
+
+    def expands(self) -> bool:
+        """Whether the allocator was asked for segments that grow."""
+
+    def collective(self) -> str | None:
+        """The backend of the process group that is initialised."""
+
+
 class Window(Protocol):
     """Peaks since it was opened, whatever others reset meanwhile."""
 
@@ -55,12 +130,25 @@ class Remembered(Protocol):
         """Remember the storages of further tensors."""
 
 
+class Versions(Protocol):
+    """Tensors as they were at a moment, remembered weakly."""
+
+    def written(self) -> list[object]:
+        """Those that were written to in place, as far as :meth:`put_back` cannot undo it."""
+
+    def put_back(self) -> None:
+        """Take away gradients that were not there, and write back the buffers of modules."""
+
+
 class Framework(Protocol):
     """What a framework answers. Unknown is None; none of it runs code of the user's objects."""
 
     name: str
     tables: tuple[str, ...]
     """Attributes of a ``module`` that are dictionaries of what a person calls its attributes."""
+
+    hints: Hints
+    """What only advice asks."""
 
     def devices(self) -> tuple[str, ...]:
         """Accelerators on which this process has an allocator now, as ``cuda:0``; none are made."""
@@ -82,6 +170,11 @@ class Framework(Protocol):
 
     def allocation_sites(self, device: str) -> dict[int, Frame]:
         """Address of an allocated block → the line of the user's that allocated it, as far as that was recorded."""
+
+    def peak_site(self, device: str, since: float) -> Frame | None:
+        """The line of the user's that made the peak of a device since a moment (seconds since the epoch), as far as
+        that was recorded.
+        """
 
     def record(self) -> None:
         """Begin to record allocations, bounded; a recording that runs goes on.
@@ -139,6 +232,9 @@ class Framework(Protocol):
 
     def remember(self, tensors: Iterable[object]) -> Remembered:
         """Remember the storages of some tensors."""
+
+    def mark_versions(self, objects: Iterable[object]) -> Versions:
+        """Remember what the tensors and modules among ``objects`` are now, to see later what was written to."""
 
     def open_window(self) -> Window:
         """Begin to measure peaks."""

@@ -14,23 +14,26 @@ from typing import Any
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from jupyter_gpumem.frameworks import Kind, Part, torch_history
-from jupyter_gpumem.frameworks.torch_allocator import SPARSE_PARTS as _SPARSE_PARTS
+from jupyter_gpumem.frameworks import Hints, Kind, Part, torch_advice, torch_history
 from jupyter_gpumem.frameworks.torch_allocator import allocation_sites as allocation_sites
 from jupyter_gpumem.frameworks.torch_allocator import data_pointers as data_pointers
 from jupyter_gpumem.frameworks.torch_allocator import requested as requested
 from jupyter_gpumem.frameworks.torch_allocator import segments as segments
+from jupyter_gpumem.frameworks.torch_allocator import strided as _strided
 from jupyter_gpumem.frameworks.torch_graph import is_node_type
 from jupyter_gpumem.frameworks.torch_graph import step as _graph_step
 from jupyter_gpumem.frameworks.torch_peaks import open_window as open_window
 from jupyter_gpumem.frameworks.torch_peaks import restore as restore
+from jupyter_gpumem.frameworks.torch_versions import mark_versions as mark_versions
 from jupyter_gpumem.introspect import instance_dict, mro
 from jupyter_gpumem.model import Allocator, Tensor
 
 name = "torch"
+hints: Hints = torch_advice
 record = torch_history.start
 end_record = torch_history.stop
 write_record = torch_history.dump
+peak_site = torch_history.peak_site
 
 _TensorBase: Any = torch._C.TensorBase
 _StorageBase: Any = torch._C.StorageBase
@@ -182,21 +185,15 @@ def kind(cls: type) -> Kind | None:
 
 def _storages(obj: Any) -> list[Any]:
     """The storage objects under a tensor. Some kinds have none, or hold their data in other tensors."""
-    cls = type(obj)
-    if issubclass(cls, _StorageBase):
+    if issubclass(type(obj), _StorageBase):
         return [obj]
-    if hasattr(cls, "__tensor_flatten__"):
-        return []  # a wrapper: its own storage is invented, its inner tensors are found as attributes
     with _no_function():
-        layout = _TensorBase.layout.__get__(obj)
-        if layout in _SPARSE_PARTS:
-            parts = [getattr(_TensorBase, part)(obj) for part in _SPARSE_PARTS[layout]]
-            return [torch.Tensor.untyped_storage(part) for part in parts]
-        storage = torch.Tensor.untyped_storage(obj)
+        found = [torch.Tensor.untyped_storage(part) for part in _strided(obj)]
         python_key = torch._C._dispatch_keys(obj).has(torch._C.DispatchKey.Python)
-        if python_key and storage.device.type != "meta":  # asking a fake tensor for its pointer warns
-            storage.data_ptr()  # raises for a wrapper made by _make_wrapper_subclass: no data behind it
-        return [storage]
+        for storage in found:
+            if python_key and storage.device.type != "meta":  # asking a fake tensor for its pointer warns
+                storage.data_ptr()  # raises for a wrapper made by _make_wrapper_subclass: no data behind it
+        return found
 
 
 def parts(tensor: object) -> list[Part]:

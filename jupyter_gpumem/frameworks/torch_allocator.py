@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from jupyter_gpumem.frameworks import Frame
+from jupyter_gpumem.introspect import class_dict, mro
 from jupyter_gpumem.model import Block, Segment
 
 _TensorBase: Any = torch._C.TensorBase
@@ -26,7 +27,7 @@ _STATES = {
 }
 _PAGES = {"small": 2 << 20, "large": 20 << 20}
 """Bytes that an expandable segment gets from the driver, or gives back, at a time."""
-SPARSE_PARTS = {
+_SPARSE_PARTS = {
     torch.sparse_coo: ("_indices", "_values"),
     torch.sparse_csr: ("crow_indices", "col_indices", "values"),
     torch.sparse_bsr: ("crow_indices", "col_indices", "values"),
@@ -77,7 +78,8 @@ def segments(device: str) -> tuple[Segment, ...] | None:
 def _segments(device: str, raw: Mapping[str, Any]) -> Iterable[Segment]:
     blocks = tuple(_block(block, address) for block, address in _placed(raw))
     pool = str(raw.get("segment_type", "large"))
-    segment = Segment(device, int(raw["address"]), int(raw["total_size"]), pool, blocks)
+    private = tuple(raw.get("segment_pool_id") or (0, 0)) != (0, 0)
+    segment = Segment(device, int(raw["address"]), int(raw["total_size"]), pool, blocks, private)
     page = _PAGES.get(pool, 0)
     return _by_pages(segment, page) if raw.get("is_expandable") and page and not segment.nbytes % page else [segment]
 
@@ -118,7 +120,7 @@ def _by_pages(segment: Segment, page: int) -> Iterator[Segment]:
 
 def _of_blocks(segment: Segment, blocks: Sequence[Block]) -> Segment:
     nbytes = sum(block.nbytes for block in blocks)
-    return Segment(segment.device, blocks[0].address, nbytes, segment.pool, tuple(blocks))
+    return Segment(segment.device, blocks[0].address, nbytes, segment.pool, tuple(blocks), segment.private)
 
 
 def requested(device: str) -> int | None:
@@ -177,9 +179,9 @@ def data_pointers(tensor: object) -> dict[int, int]:
     found: dict[int, int] = {}
     try:
         with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
-            for strided in _strided(tensor):
-                storage = torch.Tensor.untyped_storage(strided)
-                address = _address(strided, storage) if storage.device.type != "meta" else 0
+            for part in [_of_storage(tensor)] if issubclass(type(tensor), _StorageBase) else strided(tensor):
+                storage = torch.Tensor.untyped_storage(part)
+                address = _address(part, storage) if storage.device.type != "meta" else 0
                 if address:
                     found[storage._cdata] = address
     except (NotImplementedError, RuntimeError, ValueError, TypeError):  # opaque and uninitialised kinds
@@ -187,17 +189,21 @@ def data_pointers(tensor: object) -> dict[int, int]:
     return found
 
 
-def _strided(obj: Any) -> list[Any]:
-    """The tensors with memory that one consists of."""
-    cls = type(obj)
-    if issubclass(cls, _StorageBase):
-        # torch tells the address without making a copy only of a tensor; an empty one allocates nothing
-        with torch.no_grad():
-            return [torch.empty(0, dtype=torch.uint8, device=obj.device).set_(obj)]
-    if hasattr(cls, "__tensor_flatten__"):
-        return []  # a wrapper: its inner tensors are found by themselves
-    parts = SPARSE_PARTS.get(_TensorBase.layout.__get__(obj))
-    return [obj] if parts is None else [getattr(_TensorBase, part)(obj) for part in parts]
+def strided(tensor: Any) -> list[Any]:
+    """The tensors with memory that one consists of: itself, the parts of a sparse one, none for a wrapper.
+
+    To be called with torch's functions of subclasses switched off.
+    """
+    if any("__tensor_flatten__" in class_dict(cls) for cls in mro(type(tensor))):
+        return []  # a wrapper: its own storage is invented, its inner tensors are found as attributes
+    parts = _SPARSE_PARTS.get(_TensorBase.layout.__get__(tensor))
+    return [tensor] if parts is None else [getattr(_TensorBase, part)(tensor) for part in parts]
+
+
+def _of_storage(storage: Any) -> Any:
+    """A tensor over a storage: torch tells the address without making a copy only of a tensor."""
+    with torch.no_grad():  # an empty one allocates nothing
+        return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
 
 
 def _address(tensor: Any, storage: Any) -> int:

@@ -23,7 +23,8 @@ _ATOMS = (int, float, complex, str, bytes, bool, type(None), torch.device, torch
 _NOT_ENTERED = (type, types.ModuleType, types.BuiltinFunctionType, types.CodeType)
 
 
-def _fields(cls: type) -> tuple[str, ...] | None:
+def saved_fields(cls: type) -> tuple[str, ...] | None:
+    """Names of the raw saved fields of a type of node; None for what is no node."""
     known = _node_types.get(cls)
     if known is not None:
         return known
@@ -39,13 +40,13 @@ def _fields(cls: type) -> tuple[str, ...] | None:
 
 def is_node_type(cls: type) -> bool:
     """Whether objects of a type are nodes of an autograd graph, native or of a Python ``Function``."""
-    return _fields(cls) is not None
+    return saved_fields(cls) is not None
 
 
 def step(node: Any) -> list[object]:
     """What a node holds: the next nodes, saved tensors, the leaf that it accumulates into, ``ctx`` attributes."""
     found: list[object] = [following for following, _ in node.next_functions if following is not None]
-    for field in _fields(type(node)) or ():
+    for field in saved_fields(type(node)) or ():
         try:
             value = getattr(node, field)
         except (RuntimeError, AttributeError):  # freed after backward

@@ -6,6 +6,7 @@ bounded here, where torch's default is not. Starting it would initialise CUDA, s
 from __future__ import annotations
 
 import os
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ from jupyter_gpumem.errors import InputError
 from jupyter_gpumem.frameworks import Frame
 from jupyter_gpumem.frameworks.torch_allocator import frames_of, requested, user_frame
 
+_AUTOGRAD = os.path.dirname(torch.autograd.__file__)
 _cuda: Any = torch.cuda
 _memory: Any = torch.cuda.memory
 
@@ -26,9 +28,12 @@ class Peak(NamedTuple):
     """Bytes asked for by all allocations then, without rounding. Where the present figure is not known: beyond those
     of allocations that are older than the recording."""
     frames: tuple[Frame, ...]
-    """The stack of the allocation that reached it, innermost first; empty if it was not recorded."""
+    """The stack of the allocation that reached it, innermost first; empty if it was not recorded. For what a thread of
+    autograd's allocated, which has no stack: that of the call of ``backward()``."""
     event: int
     """Its place in the trace."""
+    before: int = 0
+    """Bytes in use when one began to look."""
 
     @property
     def site(self) -> Frame | None:
@@ -72,8 +77,23 @@ def dump(path: str | os.PathLike[str]) -> None:
         raise InputError(f"cannot write {os.fspath(path)}: {error.strerror or error}") from error
 
 
-def peak_frames(device: str, since: int = 0) -> Peak | None:
-    """The peak of a device within the recording, from its event number ``since`` on; None if nothing was allocated.
+def peak_site(device: str, since: float) -> Frame | None:
+    """The line of the user's that made the peak of a device since a moment, in seconds since the epoch.
+
+    None if nothing is recorded, if memory was never fuller than at that moment, or if no line of the user's did it.
+    """
+    if not device.startswith("cuda") or not is_recording():
+        return None
+    try:
+        peak = peak_frames(device, since)
+    except RuntimeError:  # an allocator of the user's that tells nothing
+        return None
+    return peak.site if peak is not None and peak.nbytes > peak.before else None
+
+
+def peak_frames(device: str, since: float = 0.0) -> Peak | None:
+    """The peak of a device within the recording, from a moment on, in seconds since the epoch; None if nothing was
+    allocated.
 
     Raises InputError if nothing is recorded.
     """
@@ -82,11 +102,16 @@ def peak_frames(device: str, since: int = 0) -> Peak | None:
         raise InputError("allocations are not recorded: start the recording before the cell to be examined")
     traces = _memory._snapshot()["device_traces"]
     index = int(device.partition(":")[2] or 0)
-    return peak_of(traces[index], since, requested(device)) if index < len(traces) else None
+    if index >= len(traces):
+        return None
+    trace = traces[index]
+    first = bisect_left(trace, since * 1e6, key=lambda event: event.get("time_us", 0))
+    return peak_of(trace, first, requested(device))
 
 
 def peak_of(trace: Sequence[Mapping[str, Any]], since: int = 0, at_end: int | None = None) -> Peak | None:
-    """The peak within a trace. ``at_end`` are the bytes allocated after its last event.
+    """The peak within a trace, from its event number ``since`` on. ``at_end`` are the bytes allocated after its last
+    event.
 
     A block is in use until its freeing is completed; events of segments, snapshots and errors change nothing. The
     trace has every event since its first one, so that the bytes at each follow from those at its end.
@@ -96,13 +121,32 @@ def peak_of(trace: Sequence[Mapping[str, Any]], since: int = 0, at_end: int | No
     changes = [_change(event, freed) for event in trace]
     level = at_end - sum(changes) if at_end is not None else _older(trace, freed)
     highest: tuple[int, int] | None = None
+    before = level
     for index, change in enumerate(changes):
+        before = level if index == since else before
         level += change
         if change > 0 and index >= since and (highest is None or level > highest[0]):
             highest = level, index
     if highest is None:
         return None
-    return Peak(highest[0], frames_of(trace[highest[1]].get("frames") or ()), highest[1])
+    return Peak(highest[0], _frames(trace, since, highest[1]), highest[1], before)
+
+
+def _frames(trace: Sequence[Mapping[str, Any]], since: int, index: int) -> tuple[Frame, ...]:
+    """The stack of an allocation. Autograd's threads have none of Python's: the thread that waits for them called
+    ``backward()``, which has allocated the first gradient.
+    """
+    found = frames_of(trace[index].get("frames") or ())
+    if not any(_is_python(frame) for frame in found):
+        for at in range(index - 1, since - 1, -1):
+            frames = frames_of(trace[at].get("frames") or ()) if trace[at]["action"] == "alloc" else ()
+            if any(_is_python(frame) for frame in frames):
+                return frames if any(frame.filename.startswith(_AUTOGRAD) for frame in frames) else found
+    return found
+
+
+def _is_python(frame: Frame) -> bool:
+    return frame.filename.startswith("<") or frame.filename.endswith(".py")
 
 
 def _change(event: Mapping[str, Any], freed: str) -> int:

@@ -5,6 +5,7 @@ Sizes are ``int`` bytes. ``None`` means "not available here", which is never the
 from __future__ import annotations
 
 from jupyter_gpumem.model.account import Account, Block, Entry, Segment, Sum
+from jupyter_gpumem.model.advice import Advice, Checkup
 from jupyter_gpumem.model.cleaning import Action, CellUse, Freed, Notice, Plan, Report, Step
 from jupyter_gpumem.model.growth import Change, Graph, GraphNode, Growth, Leaks, Timeline, Trend, Verdict
 from jupyter_gpumem.model.holdings import Cause, Holder, Holding, Names, NameUse, ObjectUse, Snapshot, Tensor, Why
@@ -14,12 +15,14 @@ from jupyter_gpumem.model.plain import to_json
 __all__ = [
     "Account",
     "Action",
+    "Advice",
     "Allocator",
     "Block",
     "Cause",
     "CellRun",
     "CellUse",
     "Change",
+    "Checkup",
     "Device",
     "DeviceReading",
     "Entry",

@@ -12,7 +12,8 @@ class Entry:
 
     kind: str
     """``names``, ``graphs``, ``dangling``, ``libraries``, ``running``, ``rounding``, ``unexplained``, ``outside``;
-    ``allocated``, ``awaiting``, ``cached``, ``fragments``; ``reserved``, ``context``, ``others``, ``unattributed``."""
+    ``allocated``, ``awaiting``, ``cached``, ``fragments``, ``private``; ``reserved``, ``context``, ``others``,
+    ``unattributed``; of the host ``tensors``, ``rest``; ``resident``, ``system``."""
     nbytes: int | None
     """None: this part is unknown. ``outside`` alone is negative: tensors whose memory is not this allocator's."""
     note: str = ""
@@ -58,6 +59,8 @@ class Segment:
     """``small`` or ``large``."""
     blocks: tuple[Block, ...]
     """In the order of their addresses."""
+    private: bool = False
+    """It belongs to a CUDA graph's pool, or to a memory pool of the user's: no other allocation may use it."""
 
     @property
     def free(self) -> int:
@@ -66,8 +69,8 @@ class Segment:
 
     @property
     def returnable(self) -> bool:
-        """Whether emptying the cache gives it back to the driver: nothing in it is in use."""
-        return all(block.state == "free" for block in self.blocks)
+        """Whether emptying the cache gives it back to the driver: nothing in it is in use, and no pool keeps it."""
+        return not self.private and all(block.state == "free" for block in self.blocks)
 
     @property
     def pins(self) -> tuple[Block, ...]:
@@ -85,9 +88,11 @@ class Account:
     allocated: Sum
     """names + graphs + dangling + libraries + running + rounding + unexplained + outside."""
     reserved: Sum
-    """allocated + awaiting + cached (goes back by emptying the cache) + fragments (does not)."""
+    """allocated + awaiting + cached (goes back by emptying the cache) + fragments + private (do not). On the host,
+    where nobody reserves: the resident memory of this process, tensors + rest."""
     used: Sum
-    """The whole device: reserved + context and libraries + others + unattributed."""
+    """The whole device: reserved + context and libraries + others + unattributed. The host: resident (this process) +
+    system (all other processes, and the system)."""
     segments: tuple[Segment, ...] = ()
     """Empty where the framework does not list them."""
     notes: tuple[str, ...] = ()

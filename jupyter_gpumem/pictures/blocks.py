@@ -290,6 +290,7 @@ def _cell(use: model.CellUse) -> list[Block]:
     figure = changes[0] if len(changes) == 1 else "" if changes else "no device in use"
     found: list[Block] = [Heading(use.title + (" (failed)" if use.failed else ""), figure)]
     found += [Line(change) for change in changes] if len(changes) > 1 else []
+    found += [Line(f"peak made by {use.peak_line}")] if use.peak_line else []
     plan = use.report.plan if use.report is not None else use.plan
     told = {a.target for a in plan.actions if a.step in (Step.NAME, Step.MOVE)} if plan is not None else set()
     made = [u for u in use.made if u.name not in told]
@@ -308,7 +309,7 @@ def brief(use: model.CellUse) -> str:
     if use.made:
         text += ", new: " + ", ".join(f"{u.name} {shown(u.nbytes)}" for u in use.made[:4])
         text += f" and {len(use.made) - 4} more" if len(use.made) > 4 else ""
-    return text
+    return text + (f"; peak made by {use.peak_line}" if use.peak_line else "")
 
 
 def pairs(before: Iterable[Allocator], after: Iterable[Allocator]) -> list[tuple[Allocator | None, Allocator | None]]:

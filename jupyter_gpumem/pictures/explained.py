@@ -25,7 +25,7 @@ from jupyter_gpumem.pictures.blocks import (
     table,
     use_text,
 )
-from jupyter_gpumem.units import shown, signed
+from jupyter_gpumem.units import series, shown, signed
 
 _LINES = 40
 """Of a tree."""
@@ -50,15 +50,30 @@ _WORDS = {
     "context": "context and libraries",
     "others": "other processes",
     "unattributed": "unattributed",
+    "private": "private pools",
+    "tensors": "its tensors",
+    "rest": "the rest of it: Python, libraries, data",
+    "resident": "this process, resident",
+    "system": "other processes and the system",
 }
-_COLOURS = {"names": "allocated", "reserved": "allocated"}
+_COLOURS = {
+    "names": "allocated",
+    "reserved": "allocated",
+    "private": "fragments",
+    "tensors": "allocated",
+    "rest": "context",
+    "resident": "allocated",
+    "system": "others",
+}
 """Where a part's colour has another name: ``reserved`` is what the driver keeps, elsewhere."""
 
 
 @blocks.register
 def _account(account: Account) -> list[Block]:
     name = f"{account.framework} {account.device}"
-    found = [*_sum(f"{name}  allocated", account.allocated), *_sum(f"{name}  reserved", account.reserved)]
+    on_host = any(entry.kind == "tensors" for entry in account.reserved.entries)
+    mine = "resident memory of this process" if on_host else f"{name}  reserved"
+    found = [*_sum(f"{name}  allocated", account.allocated), *_sum(mine, account.reserved)]
     found += [*_fragments(account.segments), *_sum(f"{account.device}  used by all processes", account.used)]
     notes = account.notes or (("the search for holders ran out of time",) if account.partial else ())
     return [*found, *(Line(note, warn=account.partial) for note in notes)]
@@ -84,7 +99,7 @@ def _sum(title: str, parts: Sum) -> list[Block]:
 
 def _fragments(segments: Sequence[model.Segment]) -> list[Block]:
     """The segments whose free bytes cannot go back to the driver, and what in them is in use."""
-    pinned = sorted((s for s in segments if s.free and not s.returnable), key=lambda s: -s.free)
+    pinned = sorted((s for s in segments if s.free and not s.returnable and not s.private), key=lambda s: -s.free)
     if not pinned:
         return []
     rows = [(f"{s.pool}, {shown(s.nbytes)}", shown(s.free), _pinned_by(s.pins)) for s in pinned]
@@ -143,19 +158,13 @@ def _leaks(leaks: Leaks) -> list[Block]:
     if leaks.trends:
         mixed = len({trend.verdict for trend in leaks.trends}) > 1
         rows = [
-            (t.path, _sizes(t.sizes), _per_round(t), *([t.verdict.value] if mixed else [])) for t in leaks.trends
+            (t.path, series(t.sizes), _per_round(t), *([t.verdict.value] if mixed else [])) for t in leaks.trends
         ]
         columns = ("path", "after each round", "per round", *(["verdict"] if mixed else []))
         found.append(table(columns, rows, {2}, None, 20))
     elif leaks.verdict is Verdict.STEADY:
         found.append(Line("nothing keeps more after the last round than after the first"))
     return [*found, *(Line(note) for note in leaks.notes)]
-
-
-def _sizes(sizes: Sequence[int]) -> str:
-    """``0 → 4.0 MiB → 8.0 MiB``; of many rounds the first and the last three."""
-    words = [shown(size) if size else "0" for size in sizes]
-    return " → ".join(words if len(words) <= 5 else [words[0], "…", *words[-3:]])
 
 
 def _per_round(trend: Trend) -> str:

@@ -14,7 +14,7 @@ from jupyter_gpumem.pictures.blocks import Bar, Block, Heading, Line, Segment, T
 from jupyter_gpumem.pictures.text import visible
 from jupyter_gpumem.units import shown
 
-_STYLE = """<style>
+STYLE = """<style>
 .gpumem{--gm-fg:var(--jp-ui-font-color1,inherit);--gm-dim:var(--jp-ui-font-color2,inherit);
 --gm-line:var(--jp-border-color2,rgba(128,128,128,.35));--gm-warn:var(--jp-warn-color0,#d9730d);
 font-family:var(--jp-ui-font-family,system-ui,sans-serif);font-size:13px;line-height:1.45;color:var(--gm-fg);
@@ -76,12 +76,17 @@ def _page(found: Sequence[Block]) -> str:
     if len(found) == 1 and isinstance(found[0], Line):
         mark = ";border-left:3px solid var(--jp-warn-color0,#d9730d);padding-left:7px" if found[0].warn else ""
         return f'<div class="gpumem-line" style="{_ALONE}{mark}">{_words(found[0])}</div>'
+    return STYLE + fragment(found)
+
+
+def fragment(found: Sequence[Block]) -> str:
+    """Blocks as HTML, for a page that has ``STYLE`` once."""
     parts: list[str] = []
     headers: tuple[str, ...] = ()
     for block in found:
         parts.append(_table(block, block.columns == headers) if isinstance(block, Table) else _block(block))
         headers = block.columns if isinstance(block, Table) else () if isinstance(block, Heading) else headers
-    return f'{_STYLE}<div class="gpumem">{"".join(parts)}</div>'
+    return f'<div class="gpumem">{"".join(parts)}</div>'
 
 
 def _block(block: Heading | Bar | Line) -> str:

@@ -1,4 +1,4 @@
-"""Records as figures of plotly, and graphs as SVG. To be imported only when a figure is wanted: plotly is optional.
+"""Records as figures of plotly. To be imported only when a figure is wanted: plotly is optional.
 
 Names are text of the user's: plotly would take ``<b>``, ``%{x}`` and ``$x$`` in them for markup, so that they go
 through ``_text`` and never into a template. Figures are saved with notebooks, so that they are cut to what can be
@@ -7,38 +7,19 @@ and on dark paper: the paper is transparent and the words are grey.
 """
 from __future__ import annotations
 
-import itertools
-import re
-import shutil
-import subprocess
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from typing import Any
 
 import plotly.graph_objects as go
 
-from jupyter_gpumem.model import Account, Allocator, Block, Cause, CellUse, Graph, Snapshot, Timeline
-from jupyter_gpumem.pictures.blocks import CURES, count
+from jupyter_gpumem.model import Account, Allocator, Block, CellUse, Snapshot, Timeline
+from jupyter_gpumem.pictures.blocks import count
 from jupyter_gpumem.pictures.text import visible
-from jupyter_gpumem.pictures.tiles import Tile, chosen_of, kind, steps, tiles_of
+from jupyter_gpumem.pictures.tiles import COLOURS, GREY, chosen_of, held, kind, tiles_of
 from jupyter_gpumem.units import shown
 
-_GREY, _GRID, _MUTED = "#808080", "rgba(128,128,128,.3)", "rgba(128,128,128,.15)"
-"""The grey has a contrast of more than 3:1 on white and on #111."""
-_DARK = "#1a1a1a"
-_COLOURS = {
-    "names": ("#1f77c9", "#fff"),
-    "graphs": ("#2f9e8f", _DARK),
-    "libraries": ("#8a7fc0", _DARK),
-    "dangling": ("#c8553d", "#fff"),
-    "unexplained": ("#b9b04a", _DARK),
-    "awaiting": ("#d08a2e", _DARK),
-    "cached": (_MUTED, _GREY),
-    "free": (_MUTED, _GREY),
-    "": ("rgba(0,0,0,0)", _GREY),
-}
-"""Kind → colour and the colour of words on it; the same as those of the bars in ``html.py``."""
+_GRID = "rgba(128,128,128,.3)"
 _PIECES, _CELLS, _TICKS = 900, 400, 20
 _BARS = (60, 30, 15)
 """Rows of a map of segments: fewer where each has many blocks."""
@@ -64,10 +45,10 @@ def _figure(traces: Sequence[Any], title: str, words: str, **layout: Any) -> go.
             "template": "none",
             "title": {"text": title, "font": {"size": 15}, "x": 0, "xref": "paper", "y": 1, "yref": "container",
                       "yanchor": "top", "pad": {"t": 14}},
-            "font": {"color": _GREY, "size": 12},
+            "font": {"color": GREY, "size": 12},
             "paper_bgcolor": "rgba(0,0,0,0)",
             "plot_bgcolor": "rgba(0,0,0,0)",
-            "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": _GREY, "activecolor": _GREY},
+            "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": GREY, "activecolor": GREY},
             "margin": {"l": 10, "r": 10, "t": 48, "b": 10},
             "meta": {"alt": visible(words.strip())},
             **layout,
@@ -89,18 +70,7 @@ def _axis(unit: str, **more: Any) -> dict[str, Any]:
 # ---------------------------------------------------------------- what is held, as areas
 def treemap(snapshot: Snapshot) -> go.Figure:
     """What is held, as areas: devices, names or causes, steps of paths, storages. Small ones are drawn as one tile."""
-    root = Tile("all devices", "", "all devices", fixed=True)
-    for holding in snapshot.holdings:
-        holder = holding.holder
-        groups = [holding.device] if holder.cause is Cause.NAME else [holding.device, CURES[holder.cause][0]]
-        way = itertools.islice(steps(holder.path[:400], holder.name), 12)
-        root.add(groups, way, holding, kind(holder.cause, holder.path))
-    held = root.nbytes
-    cached = sum(_add_cached(root, allocator) for allocator in snapshot.allocators)
-    root = root.squeezed()
-    for tile in (root, *root.inner.values()):
-        tile.kind = ""
-    top = next(iter(root.inner.values())) if len(root.inner) == 1 else root
+    top, title, words = held(snapshot)
     tiles = list(tiles_of(top, chosen_of(top)))
     trace = go.Treemap(
         branchvalues="total",
@@ -115,37 +85,13 @@ def treemap(snapshot: Snapshot) -> go.Figure:
             "%{label}<br>%{text}" if tile.inner or 300 * tile.nbytes >= top.nbytes else " "
             for _, _, tile in tiles
         ],
-        textfont={"color": [_COLOURS[tile.kind][1] for _, _, tile in tiles]},
-        marker={"colors": [_COLOURS[tile.kind][0] for _, _, tile in tiles], "line": {"width": 1, "color": _GREY}},
-        pathbar={"textfont": {"color": _GREY}},
+        textfont={"color": [COLOURS[tile.kind][1] for _, _, tile in tiles]},
+        marker={"colors": [COLOURS[tile.kind][0] for _, _, tile in tiles], "line": {"width": 1, "color": GREY}},
+        pathbar={"textfont": {"color": GREY}},
         tiling={"pad": 2},
         sort=True,
     )
-    storages = count(len(snapshot.holdings), "storage")
-    rest = f", {shown(cached)} cached" if cached else ""
-    names = Counter[str]()
-    for holding in snapshot.holdings:
-        if holding.holder.cause is Cause.NAME:
-            names[holding.holder.name or holding.holder.path] += holding.nbytes
-    largest = ", ".join(f"{name} {shown(nbytes)}" for name, nbytes in names.most_common(3))
-    title = f"{shown(held)} held in {storages}{rest}"
-    lost = f" {shown(sum(holding.nbytes for holding in snapshot.dangling))} dangle." if snapshot.dangling else ""
-    words = f"{title}." + (f" Largest names: {largest}." if largest else "") + lost
     return _figure([trace], title, words, height=520)
-
-
-def _add_cached(root: Tile, allocator: Allocator) -> int:
-    """What an allocator keeps beside the storages, as muted tiles; bytes of its cache."""
-    cached = allocator.cached
-    if not cached:
-        return 0
-    name = allocator.device
-    device = root.inner.setdefault((name, True), Tile(name, "", name, fixed=True))
-    words = f"cached by {allocator.framework}"
-    device.inner[(words, True)] = Tile(words, "cached", words, cached, fixed=True)
-    device.nbytes += cached
-    root.nbytes += cached
-    return cached
 
 
 # ---------------------------------------------------------------- cell by cell
@@ -211,7 +157,7 @@ def _row(uses: Sequence[_Use], total: int | None) -> tuple[dict[str, Any], list[
         hover = f"{what} %{{y:.4~g}} {unit}<extra></extra>"
         return go.Scatter(x=x, y=y, name=what, mode="lines", hovertemplate=hover, **look)
 
-    blue = _COLOURS["names"][0]
+    blue = COLOURS["names"][0]
     lines = [step("allocated", lambda a: a.allocated, line={"shape": "hv", "color": blue, "width": 2},
                   fill="tozeroy", fillcolor="rgba(31,119,201,.2)")]
     if any(new and new.reserved is not None for _, _, new in uses):
@@ -229,7 +175,7 @@ def _row(uses: Sequence[_Use], total: int | None) -> tuple[dict[str, Any], list[
         ))
     if is_near and total is not None:
         lines.append(go.Scatter(x=[-0.5, len(uses) - 0.5], y=[total / divisor] * 2, name="whole device", mode="lines",
-                                line={"color": _GREY, "width": 1.5, "dash": "dash"}, hoverinfo="name"))
+                                line={"color": GREY, "width": 1.5, "dash": "dash"}, hoverinfo="name"))
     return _axis(unit), lines
 
 
@@ -312,9 +258,9 @@ def segments(account: Account) -> go.Figure:
 
 def _marker(state: str, frames: list[float]) -> dict[str, Any]:
     """The look of blocks; their frames would hide those that are very small."""
-    colour = _COLOURS[state][0]
+    colour = COLOURS[state][0]
     hatched = {"shape": "/", "bgcolor": colour, "fgcolor": "#7d762c", "size": 5, "solidity": 0.4}
-    return {"color": colour, "line": {"width": frames, "color": _GREY},
+    return {"color": colour, "line": {"width": frames, "color": GREY},
             **({"pattern": hatched} if state == "unexplained" else {})}
 
 
@@ -362,57 +308,3 @@ def _block_text(block: Block) -> str:
     words += [f"requested {shown(block.requested)}"] if block.requested not in (None, block.nbytes) else []
     words += [_text(block.site, 40)] if block.site else []
     return (f"{_text(block.holder.path, 60)}<br>" if block.holder is not None else "") + ", ".join(words)
-
-
-# ---------------------------------------------------------------- graphs
-_SHARES = ((0.25, "#1f77c9", "#ffffff"), (0.05, "#7db5e8", _DARK), (0.0, "#d3e5f6", _DARK))
-"""Least share of the bytes, fill, words."""
-
-
-def graph_svg(graph: Graph) -> str | None:
-    """A graph as SVG, by the program ``dot``; None where that is missing or fails."""
-    dot = shutil.which("dot")
-    if dot is None:
-        return None
-    try:
-        done = subprocess.run([dot, "-Tsvg"], input=_dot(graph).encode(), capture_output=True, timeout=10, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    svg = done.stdout.decode(errors="replace")
-    if "<svg" not in svg:
-        return None
-    # several of them may lie in one page, so that no element may have an id
-    svg = re.sub(r'<!--.*?-->|(?<=[a-z]) id="[^"]*"', "", svg[svg.index("<svg") :], flags=re.DOTALL)
-    saved = {f"n{node.number}": escape(visible(", ".join(node.saved))) for node in graph.nodes}
-    svg = re.sub(r"<title>(.*?)</title>\n?", lambda found: _title(saved.get(found[1], "")), svg)
-    words = escape(visible(f"Graph of {graph.name}: {count(len(graph.nodes), 'operation')}, {shown(graph.nbytes)}"))
-    return svg.replace("<svg", f'<svg role="img" aria-label="{words}" style="max-width:100%;height:auto"', 1)
-
-
-def _title(words: str) -> str:
-    return f"<title>{words}</title>\n" if words else ""
-
-
-def _dot(graph: Graph) -> str:
-    grey = f'color="{_GREY}" fontcolor="{_GREY}"'
-    face = 'fontname="Helvetica,Arial,sans-serif" fontsize=11'
-    lines = [
-        'digraph { bgcolor="transparent"; rankdir=TB; nodesep=0.2; ranksep=0.3;',
-        f'node [shape=box style="rounded" height=0.3 margin="0.12,0.05" {grey} {face}]; edge [{grey} arrowsize=0.6];',
-    ]
-    known = set()
-    for node in graph.nodes:
-        label = "\\n".join([_quoted(node.label), *([shown(node.nbytes)] if node.nbytes else [])])
-        look = next(((fill, ink) for least, fill, ink in _SHARES if node.nbytes > least * graph.nbytes), None)
-        fill = f' style="rounded,filled" fillcolor="{look[0]}" fontcolor="{look[1]}"' if look and node.nbytes else ""
-        lines.append(f'n{node.number} [label="{label}"{fill}{" shape=ellipse" if node.is_leaf else ""}];')
-        known.add(node.number)
-    lines += [f"n{a} -> n{b};" for a, b in graph.edges if a in known and b in known]
-    if graph.left_out:
-        lines.append(f'rest [label="… and {count(graph.left_out, "more operation")}" shape=plaintext];')
-    return "\n".join([*lines, "}"])
-
-
-def _quoted(text: str) -> str:
-    """For a quoted label of dot: backslashes and entities lose their meaning."""
-    return visible(text[:80]).replace("\\", "\\\\").replace('"', '\\"').replace("&", "&amp;")

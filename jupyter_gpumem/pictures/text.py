@@ -115,7 +115,7 @@ def _table(table: Table, headed: bool) -> list[str]:
     lines = []
     for row in rows:
         cells = (
-            _padded(_shortened(cell, width), width, column in table.right)
+            _padded(shortened(cell, width), width, column in table.right)
             for column, (cell, width) in enumerate(zip(row, widths, strict=True))
         )
         lines.append("  ".join(cells).rstrip())
@@ -144,7 +144,7 @@ def _padded(cell: str, width: int, right: bool) -> str:
     return space + cell if right else cell + space
 
 
-def _shortened(cell: str, width: int) -> str:
+def shortened(cell: str, width: int) -> str:
     """Long paths lose their middle: the name in front and the last step tell most."""
     room = width
     while _columns(cell) > width:

@@ -4,14 +4,29 @@ from __future__ import annotations
 import heapq
 import itertools
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from jupyter_gpumem.model import Cause, Holding
-from jupyter_gpumem.pictures.blocks import count
+from jupyter_gpumem.model import Allocator, Cause, Holding, Snapshot
+from jupyter_gpumem.pictures.blocks import CURES, count
 from jupyter_gpumem.units import shown
 
 _MOST, _LEAST = 400, 1500
 THROUGH_GRAPH = " → graph ("
+GREY, MUTED, DARK = "#808080", "rgba(128,128,128,.15)", "#1a1a1a"
+"""The grey has a contrast of more than 3:1 on white and on #111: pictures lie on light and on dark paper."""
+COLOURS = {
+    "names": ("#1f77c9", "#fff"),
+    "graphs": ("#2f9e8f", DARK),
+    "libraries": ("#8a7fc0", DARK),
+    "dangling": ("#c8553d", "#fff"),
+    "unexplained": ("#b9b04a", DARK),
+    "awaiting": ("#d08a2e", DARK),
+    "cached": (MUTED, GREY),
+    "free": (MUTED, GREY),
+    "": ("rgba(0,0,0,0)", GREY),
+}
+"""Kind → colour and the colour of words on it; the same as those of the bars in ``html.py``."""
 
 
 class Tile:
@@ -60,6 +75,52 @@ class Tile:
     @property
     def hover(self) -> str:
         return f"{self.path}, {count(self.storages, 'storage')}" if self.inner else self.path
+
+
+def held(snapshot: Snapshot) -> tuple[Tile, str, str]:
+    """All that is held as one tile: devices, then names or causes in it, below these the steps of paths.
+
+    With it a title, and what the picture shows in words.
+
+    What an allocator keeps beside the storages is a muted tile of its device.
+    """
+    root = Tile("all devices", "", "all devices", fixed=True)
+    for holding in snapshot.holdings:
+        holder = holding.holder
+        groups = [holding.device] if holder.cause is Cause.NAME else [holding.device, CURES[holder.cause][0]]
+        way = itertools.islice(steps(holder.path[:400], holder.name), 12)
+        root.add(groups, way, holding, kind(holder.cause, holder.path))
+    title = f"{shown(root.nbytes)} held in {count(len(snapshot.holdings), 'storage')}"
+    cached = sum(_add_cached(root, allocator) for allocator in snapshot.allocators)
+    title += f", {shown(cached)} cached" if cached else ""
+    root = root.squeezed()
+    for tile in (root, *root.inner.values()):
+        tile.kind = ""
+    return next(iter(root.inner.values())) if len(root.inner) == 1 else root, title, _words(snapshot, title)
+
+
+def _words(snapshot: Snapshot, title: str) -> str:
+    names = Counter[str]()
+    for holding in snapshot.holdings:
+        if holding.holder.cause is Cause.NAME:
+            names[holding.holder.name or holding.holder.path] += holding.nbytes
+    largest = ", ".join(f"{name} {shown(nbytes)}" for name, nbytes in names.most_common(3))
+    lost = f" {shown(sum(holding.nbytes for holding in snapshot.dangling))} dangle." if snapshot.dangling else ""
+    return f"{title}." + (f" Largest names: {largest}." if largest else "") + lost
+
+
+def _add_cached(root: Tile, allocator: Allocator) -> int:
+    """What an allocator keeps beside the storages, as a muted tile; bytes of its cache."""
+    cached = allocator.cached
+    if not cached:
+        return 0
+    name = allocator.device
+    device = root.inner.setdefault((name, True), Tile(name, "", name, fixed=True))
+    words = f"cached by {allocator.framework}"
+    device.inner[(words, True)] = Tile(words, "cached", words, cached, fixed=True)
+    device.nbytes += cached
+    root.nbytes += cached
+    return cached
 
 
 _STEPS = re.compile(r"""\[(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[^\]]*)\]|\.[^.\[\s]+| → [^→.\[]+""")

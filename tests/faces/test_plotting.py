@@ -52,5 +52,6 @@ def test_without_plotly_one_line_says_what_is_missing(shown, capsys, monkeypatch
     monkeypatch.setitem(sys.modules, "plotly", None)
     monkeypatch.setitem(sys.modules, "plotly.graph_objects", None)
     monkeypatch.delitem(sys.modules, "jupyter_gpumem.pictures.plots", raising=False)
+    assert "MulBackward0" in shown("%gpumem --plot graph loss")[0]["text/plain"], "a graph needs none"
     assert shown("%gpumem --plot treemap") == []
     assert "pip install plotly" in capsys.readouterr().err

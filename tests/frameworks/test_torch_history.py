@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import pickle
 import random
+import time
 
 import pytest
 import torch
@@ -156,12 +157,57 @@ print(json.dumps([history.peak_frames("cuda:1"), history.peak_frames("cuda:0"), 
 def test_the_file_is_torchs_and_the_peak_is_told_by_device(run_on, tmp_path):
     path = tmp_path / "snapshot.pickle"
     first, second, beyond, (said,) = run_on("cuda", f"PATH = {str(path)!r}\n" + DUMPED).json
-    assert first == [4000, [["/home/me/train.py", 7, "step"]], 0]
+    assert first == [4000, [["/home/me/train.py", 7, "step"]], 0, 0]
     assert second is beyond is None
     assert said.startswith("cannot write")
     with path.open("rb") as file:
         dumped = pickle.load(file)
     assert {"segments", "device_traces"} <= set(dumped)
+
+
+def test_what_was_in_use_when_one_began_to_look_is_told():
+    trace = [event("alloc", 500, 1, line=1), event("alloc", 10, 2, line=2), *freed(500, 1), event("alloc", 90, 3, line=3)]
+    assert history.peak_of(trace, since=0).before == 0
+    assert (history.peak_of(trace, since=2).nbytes, history.peak_of(trace, since=2).before) == (100, 510)
+    assert history.peak_of(trace[1:], since=1, at_end=100).before == 510
+
+
+def test_what_autograds_thread_allocates_is_the_call_of_backwards():
+    seed = event("alloc", 10, 1, line=7)
+    seed["frames"].insert(0, {"filename": torch.autograd.__file__, "line": 1, "name": "_make_grads"})
+    alone = event("alloc", 100, 2)
+    assert history.peak_of([event("alloc", 5, 9, line=1), seed, alone]).site == Frame("/home/me/train.py", 7, "step")
+    assert history.peak_of([event("alloc", 5, 9, line=1), alone]).site is None, "that was not in a backward()"
+    assert history.peak_of([alone]).site is None
+    assert history.peak_of([seed, alone], since=1).site is None, "nor was it called since then"
+
+
+RECORDED = """
+import json, time, torch
+from jupyter_gpumem.frameworks import torch_history as history
+kept = torch.ones(1000, device="cuda")
+w = torch.ones(5000, device="cuda", requires_grad=True)
+unrecorded = history.peak_site("cuda:0", 0.0)
+history.start()
+code = compile("def forward():\\n    x = w * 2\\n    return x.exp() * x\\ndef backward():\\n    forward().sum().backward()\\n", "/home/me/train.py", "exec")
+exec(code)
+forward()
+first = history.peak_site("cuda:0", 0.0)
+moment = time.time()
+backward()
+second = history.peak_site("cuda:0", moment)
+moment = time.time()
+del kept
+small = torch.ones(10, device="cuda")
+print(json.dumps([unrecorded, first, second, history.peak_site("cuda:0", moment), history.peak_site("cuda:1", 0.0), history.peak_site("cpu", 0.0)]))
+"""
+
+
+def test_the_line_of_the_peak_since_a_moment(run_on):
+    unrecorded, first, second, *nothing = run_on("cuda", RECORDED).json
+    assert first == ["/home/me/train.py", 3, "forward"]
+    assert second == ["/home/me/train.py", 5, "backward"], "a thread of autograd's has allocated it"
+    assert [unrecorded, *nothing] == [None] * 4, "memory was fuller before the last allocation"
 
 
 @pytest.mark.gpu
@@ -178,9 +224,13 @@ def test_on_a_real_gpu(tmp_path):
         peak = history.peak_frames("cuda:0")
         assert peak.site.filename == __file__
         assert peak.nbytes >= 36 << 20
+        moment = time.time()
+        last = torch.ones(16 << 20, device="cuda")
+        assert history.peak_site("cuda:0", moment).filename == __file__
+        assert history.peak_site("cuda:0", time.time()) is None
         history.dump(tmp_path / "s.pickle")
         assert (tmp_path / "s.pickle").stat().st_size
     finally:
         history.stop()
     assert not history.is_recording()
-    del kept, small, again
+    del kept, small, again, last

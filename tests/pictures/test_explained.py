@@ -79,7 +79,7 @@ def test_text_keeps_to_the_page_and_html_stays_small(record):
 
 def test_every_part_that_is_drawn_has_a_colour_and_a_shade():
     kinds = ["names", "graphs", "dangling", "libraries", "running", "rounding", "unexplained", "allocated", "awaiting",
-             "cached", "fragments", "reserved", "context", "others", "unattributed"]
+             "cached", "fragments", "private", "reserved", "context", "others", "unattributed", "tensors", "rest", "resident", "system"]
     whole = Sum(len(kinds), tuple(Entry(kind, 1) for kind in kinds))
     record = model.Account("torch", "cuda:0", whole, whole, whole)
     for segment in found(record, blocks.Bar)[0].segments:
@@ -128,6 +128,23 @@ def test_fragments_name_who_pins_them_largest_first(said):
     assert table.rows[0][2] == "model.7.weight (8.0 MiB, made at cell [2], line 3) and 1 more"
     assert table.cut == "… and 2 more, 3.0 MiB"
     assert "36.0 MiB in 8 segments" in said(ACCOUNT), "a segment that can go back is no fragment"
+
+
+def test_a_private_pool_is_no_fragment_and_has_a_line_of_its_own(said):
+    free = model.Segment("cuda:0", 7 << 32, 20 * MIB, "large", (model.Block(7 << 32, 20 * MIB, "free"),), private=True)
+    reserved = Sum(20 * MIB, (Entry("private", 20 * MIB, "of a graph"),))
+    got = said(dataclasses.replace(ACCOUNT, segments=(free,), reserved=reserved))
+    assert "private pools 20.0 MiB of a graph" in got
+    assert "Fragments" not in got
+
+
+def test_the_host_is_told_in_its_own_words(said):
+    mine = Sum(300, (Entry("tensors", 200), Entry("rest", 100)))
+    whole = Sum(1000, (Entry("resident", 300), Entry("system", 700)))
+    got = said(model.Account("torch", "cpu", Sum(200, (Entry("names", 200),)), mine, whole))
+    for words in ("resident memory of this process", "its tensors 200 B", "this process, resident 300 B", "other processes and the system 700 B"):
+        assert words in got
+    assert "reserved" not in got and "context" not in got
 
 
 def test_a_partial_account_warns():
@@ -211,6 +228,12 @@ def test_devices_get_a_column_and_old_cells_a_count():
         ("cuda:0", "0 B → 1.0 MiB", "+1.0 MiB", "1.0 MiB"), ("cuda:1", "0 B → 1.0 MiB", "+1.0 MiB", "N/A"),
     ]
     assert table.cut == "… and 10 earlier"
+
+
+def test_the_line_of_a_peak_is_said(said):
+    cell = dataclasses.replace(records.MEASURED, peak_line="cell [7], line 2: y = net(x)")
+    for one in (cell, dataclasses.replace(cell, brief=True)):
+        assert "peak made by cell [7], line 2: y = net(x)" in said(one)
 
 
 # ---------------------------------------------------------------- objects

@@ -1,19 +1,18 @@
-"""Figures and graphs: exact sums, small files, names that stay text, and words for those who do not see them."""
+"""Figures: exact sums, small files, names that stay text, and words for those who do not see them."""
 from __future__ import annotations
 
 import dataclasses
 import re
 import sys
 from pathlib import Path
-from xml.etree import ElementTree
 
 import pytest
 
 pytest.importorskip("plotly")
 
 from jupyter_gpumem import model
-from jupyter_gpumem.model import Allocator, Block, Cause, CellUse, GraphNode, Holder, Holding, Segment, Sum
-from jupyter_gpumem.pictures import plots, text
+from jupyter_gpumem.model import Allocator, Block, Cause, CellUse, Holder, Holding, Segment, Sum
+from jupyter_gpumem.pictures import plots
 
 sys.path.insert(0, str(Path(__file__).parent))
 import records
@@ -264,56 +263,3 @@ def test_the_largest_names_are_in_the_words():
     assert plots.alt(plots.treemap(held)) == (
         "16.0 MiB held in 6 storages. Largest names: d 5.0 MiB, c 4.0 MiB, a 3.0 MiB. 1.0 MiB dangle."
     )
-
-
-# ---------------------------------------------------------------- graphs
-GRAPH = model.Graph(
-    "loss", 5 * MIB,
-    (GraphNode(0, "MulBackward0", 4 * MIB, ("self float32 1024×1024",)), GraphNode(1, EVIL + '\\N "q" \n', MIB), GraphNode(2, "w", 0, (), True)),
-    ((0, 1), (0, 2), (1, 2), (2, 77)), left_out=4,
-)
-
-
-@pytest.fixture(scope="module")
-def svg():
-    found = plots.graph_svg(GRAPH)
-    if found is None:
-        pytest.skip("graphviz is not installed")
-    return found
-
-
-def test_a_graph_is_drawn_with_labels_and_bytes(svg):
-    tree = ElementTree.fromstring(svg)
-    words = [element.text for element in tree.iter("{http://www.w3.org/2000/svg}text")]
-    for fact in ("MulBackward0", "4.0 MiB", "w", "… and 4 more operations"):
-        assert fact in words
-    assert "self float32 1024×1024" in svg
-    assert tree.get("aria-label") == "Graph of loss: 3 operations, 5.0 MiB"
-
-
-def test_labels_of_a_graph_are_text(svg):
-    tree = ElementTree.fromstring(svg)
-    words = " ".join(element.text or "" for element in tree.iter("{http://www.w3.org/2000/svg}text"))
-    assert EVIL[:60] in words.replace("\xa0", " ")
-    tags = {element.tag.rpartition("}")[2] for element in tree.iter()}
-    assert tags <= {"svg", "g", "title", "path", "polygon", "ellipse", "text"}
-
-
-def test_several_graphs_fit_in_one_page(svg):
-    assert " id=" not in svg
-    assert not svg.startswith("<?xml")
-
-
-def test_without_dot_there_is_the_text(monkeypatch, tmp_path):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert plots.graph_svg(GRAPH) is None
-    assert "MulBackward0" in text.render(GRAPH)
-
-
-@pytest.mark.parametrize("program", ["exit 1", "echo nothing", "echo '<svg' >&2; kill -9 $$"])
-def test_a_dot_that_fails_is_no_dot(monkeypatch, tmp_path, program):
-    fake = tmp_path / "dot"
-    fake.write_text(f"#!/bin/sh\n{program}\n")
-    fake.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert plots.graph_svg(GRAPH) is None

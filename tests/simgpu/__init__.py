@@ -62,8 +62,9 @@ def _load(cuda: bool) -> None:
         return
     library = ctypes.CDLL(str(build(cuda)))
     library.simgpu_total.restype = ctypes.c_longlong
-    for function in ("simgpu_name", "simgpu_uuid", "simgpu_snapshot_json"):
+    for function in ("simgpu_name", "simgpu_uuid", "simgpu_snapshot_json", "simgpu_trace_json"):
         getattr(library, function).restype = ctypes.c_char_p
+    library.simgpu_record.argtypes = [ctypes.c_void_p, ctypes.c_longlong]
     for function in ("simgpu_set_capacity", "simgpu_set_external"):
         getattr(library, function).argtypes = [ctypes.c_int, ctypes.c_longlong]
     # After a backward() a device thread of autograd may ask for the GIL just while the interpreter ends, and the process

@@ -2,7 +2,9 @@
 #pragma once
 #include <c10/core/CachingDeviceAllocator.h>
 #include <atomic>
+#include <chrono>
 #include <cstring>
+#include <deque>
 #include <mutex>
 #include <set>
 #include <sstream>
@@ -44,6 +46,7 @@ struct Block {
   size_t size, requested;
   bool used;
   Block *previous, *next;
+  long long stack = 0;  // of its allocation, where that was recorded
 };
 struct Segment {
   DeviceIndex device;
@@ -61,6 +64,17 @@ struct BySize {
 using OomCallback = void (*)(int device, long long asked, long long total, long long free);
 std::atomic<OomCallback> g_oom{nullptr};
 
+// The recording of allocations and frees: bounded, the oldest are forgotten. A stack is a number that Python gave, 0 is
+// none: only an allocation asks for one, and holds no lock meanwhile, for Python takes its own.
+using StackCallback = long long (*)();
+std::atomic<StackCallback> g_stack{nullptr};
+std::atomic<size_t> g_most_events{0};
+struct Event {
+  const char* action;
+  size_t address, size;
+  long long stack, time_us;
+};
+
 void publish_all();
 
 struct Pool {
@@ -72,7 +86,16 @@ struct Pool {
   std::atomic<bool> context{false};
   std::set<Block*, BySize> unused[2];
   std::unordered_set<Segment*> segments;
+  std::deque<Event> events;
   DeviceStats stats;
+
+  void record(const char* action, const Block& b) {
+    if (!g_stack) return;
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    const auto us = std::chrono::duration_cast<std::chrono::microseconds>(now).count();
+    events.push_back({action, (size_t)b.address, b.requested, b.stack, (long long)us});
+    while (events.size() > g_most_events) events.pop_front();
+  }
 
   static void more(StatArray& stat, size_t n, bool small) {
     stat[0].increase(n);
@@ -158,6 +181,8 @@ struct Pool {
     return s->first;
   }
   Block* malloc(size_t nbytes) {
+    const auto ask = g_stack.load();
+    const long long stack = ask ? ask() : 0;
     std::unique_lock<std::recursive_mutex> lock(mutex);
     make_context();
     const size_t size = (nbytes + kRound - 1) / kRound * kRound;
@@ -185,7 +210,9 @@ struct Pool {
     }
     b->used = true;
     b->requested = nbytes;
+    b->stack = stack;
     count_block(*b, true);
+    record("alloc", *b);
     return b;
   }
   [[noreturn]] void out_of_memory(size_t asked, std::unique_lock<std::recursive_mutex>& lock) {
@@ -202,6 +229,8 @@ struct Pool {
   void free(Block* b) {
     std::lock_guard<std::recursive_mutex> lock(mutex);
     count_block(*b, false);
+    record("free_requested", *b);
+    record("free_completed", *b);
     b->used = false;
     b->requested = 0;
     if (b->next && !b->next->used) {
@@ -313,7 +342,7 @@ std::string snapshot_json() {
       for (const Block* b = s->first; b; b = b->next) {
         if (b->used) used += b->size, requested += b->requested;
         blocks << (b == s->first ? "" : ",") << "{\"address\":" << (size_t)b->address << ",\"size\":" << b->size
-               << ",\"requested_size\":" << b->requested << ",\"state\":\"" << (b->used ? "active_allocated" : "inactive")
+               << ",\"requested_size\":" << b->requested << ",\"stack\":" << (b->used ? b->stack : 0) << ",\"state\":\"" << (b->used ? "active_allocated" : "inactive")
                << "\"}";
       }
       out << comma << "{\"device\":" << i << ",\"address\":" << (size_t)s->address << ",\"total_size\":" << s->size
@@ -325,6 +354,35 @@ std::string snapshot_json() {
   }
   out << "]";
   return out.str();
+}
+
+// The recording with the field names of torch.cuda.memory._snapshot()["device_traces"], but a stack's number for frames.
+std::string trace_json() {
+  std::ostringstream out;
+  for (int i = 0; i < kDevices; i++) {
+    auto& p = pools()[i];
+    std::lock_guard<std::recursive_mutex> lock(p.mutex);
+    out << (i ? "," : "[") << "[";
+    const char* comma = "";
+    for (const Event& e : p.events) {
+      out << comma << "{\"action\":\"" << e.action << "\",\"addr\":" << e.address << ",\"size\":" << e.size
+          << ",\"stream\":0,\"time_us\":" << e.time_us << ",\"stack\":" << e.stack << "}";
+      comma = ",";
+    }
+    out << "]";
+  }
+  out << "]";
+  return out.str();
+}
+// A callback begins the recording anew, none ends it.
+void record(StackCallback stack, size_t most) {
+  g_stack = nullptr;
+  for (int i = 0; i < kDevices; i++) {
+    std::lock_guard<std::recursive_mutex> lock(pools()[i].mutex);
+    pools()[i].events.clear();
+  }
+  g_most_events = most;
+  g_stack = stack;
 }
 
 }  // namespace simgpu

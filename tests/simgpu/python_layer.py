@@ -6,14 +6,19 @@ initialisation. Each call that initialises CUDA, or makes a context on a device,
 """
 from __future__ import annotations
 
+import ctypes
 import functools
+import json
 import os
+import sys
 import traceback
 import types
 from collections.abc import Callable
 from typing import Any
 
 import torch
+
+_StackCallback = ctypes.CFUNCTYPE(ctypes.c_longlong)
 
 
 class Call(str):
@@ -43,6 +48,45 @@ def _index(device: Any, current: Callable[[], int]) -> int:
     return current() if index is None else index
 
 
+class Recording:
+    """torch's recording of allocations: what ``torch._C`` of a CUDA build has for it. Stacks are Python's."""
+
+    def __init__(self, library: Any) -> None:
+        self._library = library
+        self._stacks: list[list[dict[str, object]]] = [[]]
+        self._callback: Any = None
+
+    def switch(self, enabled: str | None, context: str | None, stacks: str, max_entries: int, *_: object) -> None:
+        torch.cuda._lazy_init()
+        self._library.simgpu_record(None, 0)
+        self._stacks[1:] = []
+        self._callback = _StackCallback(self._take_stack) if enabled else None
+        if self._callback is not None:
+            self._library.simgpu_record(self._callback, min(max_entries, 2**62))
+
+    def is_on(self) -> bool:
+        return self._callback is not None
+
+    def _take_stack(self) -> int:
+        frames: list[dict[str, object]] = []
+        frame = sys._getframe().f_back
+        while frame is not None:
+            code = frame.f_code
+            frames.append({"filename": code.co_filename, "line": frame.f_lineno, "name": code.co_name})
+            frame = frame.f_back
+        self._stacks.append(frames)
+        return len(self._stacks) - 1
+
+    def snapshot(self, *_: object) -> dict[str, object]:
+        segments = json.loads(self._library.simgpu_snapshot_json())
+        traces = json.loads(self._library.simgpu_trace_json())
+        known = len(self._stacks)
+        for one in [*(block for segment in segments for block in segment["blocks"]), *(e for t in traces for e in t)]:
+            stack = one.pop("stack")
+            one["frames"] = self._stacks[stack] if stack < known else []
+        return {"segments": segments, "device_traces": traces}
+
+
 def patch_cuda(library: Any) -> types.ModuleType:
     """Make ``torch.cuda`` believe in the simulated devices."""
     cuda = torch.cuda
@@ -59,10 +103,8 @@ def patch_cuda(library: Any) -> types.ModuleType:
 
 def _patch_c(library: Any, count: int) -> None:
     """The functions of ``torch._C`` that a CUDA build has; those for any accelerator serve for many."""
-    from . import snapshot
-
     cuda, c = torch.cuda, torch._C
-    traces: list[list[object]] = [[] for _ in range(count)]
+    recording = Recording(library)
 
     def init() -> None:  # torch.cuda._lazy_init calls it, once
         _record("_lazy_init")
@@ -120,7 +162,9 @@ def _patch_c(library: Any, count: int) -> None:
         "resetPeakMemoryStats": c._accelerator_resetPeakStats,
         "resetAccumulatedMemoryStats": c._accelerator_resetAccumulatedStats,
         "emptyCache": c._accelerator_emptyCache,
-        "memorySnapshot": lambda *args, **kwargs: {**snapshot(), "device_traces": traces},
+        "memorySnapshot": recording.snapshot,
+        "record_memory_history": recording.switch,
+        "isHistoryEnabled": recording.is_on,
     }
     for name, function in functions.items():
         setattr(c, f"_cuda_{name}", function)
