@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).parents[1] / "jupyter_gpumem"
 # Lowest first: a file imports only from rows before its own, and inside a row only from files listed before it.
 ROWS = [
     ["errors", "introspect", "units", "model"],
-    ["devices", "frameworks", "session"],
+    ["devices", "frameworks", "session", "randomness"],
     [
         "analysis.inventory",
         "analysis.references",
@@ -36,15 +36,16 @@ ROWS = [
         "analysis.shares",
         "analysis.sample",
     ],
-    ["pictures.blocks", "pictures.explained", "pictures.text", "pictures.html", "pictures.tiles", "pictures.graph_svg", "pictures.plots"],
+    ["pictures.blocks", "pictures.explained", "pictures.text", "pictures.html", "pictures.tiles", "pictures.graph_svg", "pictures.treemap_svg", "pictures.timeline_svg", "pictures.report", "pictures.plots"],
     ["actions.moving", "actions.planning", "actions.cleaning", "actions.offers", "actions.leaks", "actions.recording", "actions.watcher"],
     [
         "faces.grammar",
         "faces.settings",
         "faces.showing",
         "faces.completion",
-        "faces.api",
         "faces.plotting",
+        "faces.reporting",
+        "faces.api",
         "faces.directives",
         "faces.magics",
         "faces.wire",
@@ -64,7 +65,7 @@ MAY_KNOW = {
 HOMES = {
     "pynvml": {"devices.nvml", "devices.nvml_processes"},
     "psutil": {"devices.host", "devices.owners"},
-    "torch": {f"frameworks.torch{part}" for part in ("", "_advice", "_allocator", "_graph", "_history", "_peaks")},
+    "torch": {f"frameworks.torch{part}" for part in ("", "_advice", "_allocator", "_graph", "_history", "_peaks", "_random")},
     "traitlets": {"faces.settings"},
     "IPython": {"faces.magics", "faces.showing"},
     "comm": {"faces.comm"},

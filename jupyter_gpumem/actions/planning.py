@@ -179,7 +179,7 @@ def _asked_for(request: Request, seen: Look, mine: Sequence[Stored]) -> list[Sto
     inside: set[int] = set()
     for name in request.names:
         inside |= holders.tensors_in(session.user_names(seen.shell)[name]).keys()
-    found = [stored for stored in seen.stored if any(id(tensor) in inside for tensor in stored.tensors)]
+    found = [stored for stored in mine if any(id(tensor) in inside for tensor in stored.tensors)]
     if request.dangling:
         causes = _OF_ERROR if request.error_only else set(Cause)
         rest = [stored for stored in mine if stored not in found]

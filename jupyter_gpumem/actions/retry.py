@@ -82,7 +82,8 @@ class Tries:
             cleaning.free(self._shell, request)
             self._start.restore_random()
             back = self._allocated - self._allocated_now()
-            self._tell(f"{shown(max(0, back))} given back; try {self.number}{self._sizes()}")
+            given = f"{shown(back)} given back; " if back > 0 else ""
+            self._tell(f"{given}try {self.number}{self._sizes()}")
         except Exception as fault:
             self._tell(f"the clean-up failed: {type(fault).__name__}: {fault}", fault=True)
 

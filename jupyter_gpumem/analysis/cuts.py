@@ -12,7 +12,7 @@ import gc
 import itertools
 import sys
 import types
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,8 +43,9 @@ class Cut:
     """From 1 on: the holder has it in several places, and each is a reference of its own."""
 
 
-def smallest(ancestors: Ancestors, targets: Sequence[object]) -> list[Cut] | None:
-    """The smallest set of cuts; None if there is none (running code, for example, holds on) or it is not known.
+def smallest(ancestors: Ancestors, targets: Collection[int]) -> list[Cut] | None:
+    """The smallest set of cuts between the roots and the objects with these ids; None if there is none (running code,
+    for example, holds on) or it is not known.
 
     Raises nothing for objects that no root reaches: for these the empty set is enough.
     """
@@ -63,8 +64,8 @@ def smallest(ancestors: Ancestors, targets: Sequence[object]) -> list[Cut] | Non
 class _Network:
     """What flows from the roots to the targets. Ids stand for objects; a root's label stands for all roots of it."""
 
-    def __init__(self, ancestors: Ancestors, targets: Sequence[object]) -> None:
-        self._ends = {id(target) for target in targets}
+    def __init__(self, ancestors: Ancestors, targets: Collection[int]) -> None:
+        self._ends = targets
         self._links: dict[Any, dict[Any, bool]] = {}
         """From → to → whether it can be cut."""
         self._cuts: dict[tuple[Any, Any], Cut] = {}

@@ -241,8 +241,9 @@ def _kept(seen: Look, models: Sequence[Model], optimizers: Sequence[Optimizer]) 
         if best is not None and path is not None:
             key = (stored.part.device, stored.part.address)
             owner = path[1][-2] if len(path[1]) > 1 else None
-            of_known = id(owner) in known or (owner is not None and _is_gradient(stored.framework, owner, best))
-            role = roles.get(key) or ("gradient" if of_known else "")
+            role = roles.get(key) or ("parameter" if id(best) in known else "")
+            if not role and owner is not None and _is_gradient(stored.framework, owner, best):
+                role = "gradient"
             found[key] = _one(seen, stored, best, path[1], role)
     return found
 

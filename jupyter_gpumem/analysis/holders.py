@@ -26,6 +26,8 @@ class Look:
     """On the watched devices, largest first."""
     ours: set[int]
     """ids of the look's own containers."""
+    references: int = 2
+    """Of the look to each tensor: the inventory's table and its storage's list. Who keeps more adds them."""
     unreached: Unreached | None = None
     _holders: dict[int, Holder] = field(default_factory=dict)
 
@@ -67,9 +69,9 @@ class Look:
             ours = self.inventory.own_ids() | self.walk.own_ids() | self.ours | {id(self), id(vars(self))}
             self.unreached = Unreached(self.walk, ours, list(self.inventory.tensors.values()))
         unreached, reaches = self.unreached, self.walk.reaches
-        # each tensor is in the inventory's table and in its storage's list; no further list may hold it here
+        # no list may hold the tensors here that ``references`` does not count
         return [
-            explain(unreached, tensor, references_of_ours=2)
+            explain(unreached, tensor, self.references)
             for tensor in stored.tensors
             if tensor is not but and not reaches(tensor)
         ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gc
 import types
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from jupyter_gpumem import frameworks, session
@@ -57,19 +58,26 @@ def _why(
             raise InputError("this tensor is not there any more")
         if not seen.stored:
             raise InputError(f"{name or 'this object'} holds no tensor of an imported framework")
-        tensors = [tensor for stored in seen.stored for tensor in stored.tensors]
-        own = [] if at is not None else [(obj, 0)]
-        ancestors = Ancestors(seen.walk, [*own, *((tensor, _INSIDE) for tensor in tensors if tensor is not obj)])
-        seen.ours |= {id(tensors), id(own), id(ancestors), id(vars(ancestors)), *map(id, vars(ancestors).values())}
+        ancestors = Ancestors(seen.walk, _targets(seen, obj, is_asked_for=at is None))
+        seen.references += 1  # the ancestors have the tensors too
+        seen.ours |= {id(ancestors), id(vars(ancestors)), *map(id, vars(ancestors).values())}
         try:
             return _answer(seen, ancestors, obj, name, most)
         finally:
             ancestors.clear()
-            tensors.clear()
+
+
+def _targets(seen: Look, obj: object, is_asked_for: bool) -> Iterator[tuple[object, int]]:
+    """One by one: a list of them would be one more holder."""
+    if is_asked_for:
+        yield obj, 0
+    for stored in seen.stored:
+        yield from ((tensor, _INSIDE) for tensor in stored.tensors if tensor is not obj)
 
 
 def _answer(seen: Look, ancestors: Ancestors, obj: object, name: str, most: int) -> Why:
-    held = [] if ancestors.partial else _unreached(seen, obj)
+    unreached = [] if ancestors.partial else _unreached(seen, obj)
+    held = list(dict.fromkeys(holder for _, holder in unreached))
     unseen = sum(stored.framework.unseen(stored.tensors) or 0 for stored in seen.stored)
     reached = _holders(seen, ancestors)
     partial = ancestors.partial or seen.walk.partial
@@ -78,19 +86,25 @@ def _answer(seen: Look, ancestors: Ancestors, obj: object, name: str, most: int)
     judged = [replace(holder, frees=_frees(holder, is_alone, partial, unseen)) for holder in reached]
     judged += [replace(holder, frees=None if partial else holder.cause in _SURE and not reached) for holder in held]
     judged.sort(key=lambda holder: bool(name) and holder.name != name)
-    targets = [tensor for stored in seen.stored for tensor in stored.tensors]
-    found = cuts.smallest(ancestors, targets) if len(places) > 1 and not unseen else None
+    ends = {id(tensor) for stored in seen.stored for tensor in stored.tensors}
+    found = cuts.smallest(ancestors, ends) if len(places) > 1 and not unseen else None
     texts = tuple(dict.fromkeys(_cut_text(seen, cut) for cut in found)) if found else ()
     found = None
-    targets.clear()
+    blocked = {address for address, holder in unreached if holder.cause not in _SURE}
+    alone = None if partial else _gives_back(seen, ancestors, obj, blocked)
     return Why(
         name=name,
         nbytes=sum(stored.part.nbytes for stored in seen.stored),
         holders=tuple(judged[:most]) or (Holder("no name found in the time allowed", Cause.UNKNOWN),),
-        notes=(*_inside(seen, ancestors, obj), *_notes(seen, unseen if reached else 0, bool(reached))),
+        notes=(
+            *_alone_note(seen, ancestors, obj, name, alone),
+            *_inside(seen, ancestors, obj),
+            *_notes(seen, unseen if reached else 0, bool(reached)),
+        ),
         cuts=texts,
         more=max(0, len(judged) - most),
         partial=partial,
+        gives_back=alone,
     )
 
 
@@ -128,23 +142,70 @@ def _with_locals(seen: Look, way: Way) -> Holder:
     return replace(holder, path=f"{holder.path} (also {', '.join(also)})") if also else holder
 
 
-def _unreached(seen: Look, obj: object) -> list[Holder]:
-    """The holders of the tensors that no root reaches. A tensor that was only made to ask is its asker's."""
-    found: dict[Holder, None] = {}
+def _unreached(seen: Look, obj: object) -> list[tuple[int, Holder]]:
+    """The holders of the tensors that no root reaches, with the addresses of their storages. A tensor that was only
+    made to ask is its asker's.
+    """
+    found: list[tuple[int, Holder]] = []
     for stored in seen.stored:
         count = sum(not seen.walk.reaches(tensor) for tensor in stored.tensors)
         if count == len(stored.tensors):
-            found[seen.holder(stored)] = None
+            found.append((stored.part.address, seen.holder(stored)))
         elif count:
             for holder in seen.unreached_holders(stored, but=obj):
                 # the base of a view that a root reaches has no other holder than the view, in C++
                 if holder.cause is not Cause.UNKNOWN or not _has_base(stored):
-                    found[holder] = None
-    return list(found)
+                    found.append((stored.part.address, holder))
+    return found
 
 
 def _has_base(stored: Stored) -> bool:
     return any(stored.framework.is_base(tensor, stored.tensors) for tensor in stored.tensors)
+
+
+def _gives_back(seen: Look, ancestors: Ancestors, obj: object, blocked: Collection[int]) -> int | None:
+    """Bytes of the storages that no root reaches but through the object. ``blocked`` are addresses of storages that
+    something holds which no root reaches. None if the object is none of the holders.
+    """
+    if id(obj) not in ancestors.objects:
+        return None
+    onward: dict[int, list[int]] = {}
+    for holder, held in ancestors.edges:
+        onward.setdefault(id(holder), []).append(id(held))
+    reached = _reach((id(value) for _, value in ancestors.roots), onward, without=id(obj))
+    return sum(
+        stored.part.nbytes
+        for stored in seen.stored
+        if not any(id(tensor) in reached for tensor in stored.tensors)
+        and stored.part.address not in blocked
+        and not stored.framework.unseen(stored.tensors)
+    )
+
+
+def _reach(starts: Iterable[int], onward: Mapping[int, Sequence[int]], without: int | None = None) -> set[int]:
+    """The ids that can be reached, ``without`` passing through one of them."""
+    reached: set[int] = set()
+    todo = list(starts)
+    while todo:
+        one = todo.pop()
+        if one != without and one not in reached:
+            reached.add(one)
+            todo += onward.get(one, ())
+    return reached
+
+
+def _alone_note(seen: Look, ancestors: Ancestors, obj: object, name: str, alone: int | None) -> list[str]:
+    """Said only where the object shares storages: else all of them go with it."""
+    whole = sum(stored.part.nbytes for stored in seen.stored)
+    if alone is None or alone == whole:
+        return []
+    upward: dict[int, list[int]] = {}
+    for holder, held in ancestors.edges:
+        upward.setdefault(id(held), []).append(id(holder))
+    above = _reach([id(obj)], upward)
+    places = {(root.cause, root.label) for root, value in ancestors.roots if id(value) in above}
+    how = "alone" if len(places) == 1 else "alone, wherever it is held,"
+    return [f"letting go of {name or 'this object'} {how} gives back {shown(alone)} of these {shown(whole)}"]
 
 
 def _cut_text(seen: Look, cut: cuts.Cut) -> str:

@@ -7,8 +7,10 @@ where there is none; ``device`` names another, as ``"cuda:1"``. Sizes are ``int`
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from typing import Any
+import os
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import Any, ParamSpec, TypeVar, overload
 
 from jupyter_gpumem import session
 from jupyter_gpumem.actions import cleaning, leaks
@@ -19,7 +21,22 @@ from jupyter_gpumem.analysis import graphs, growth, holders, objects
 from jupyter_gpumem.analysis import snapshot as _snapshot
 from jupyter_gpumem.analysis import why as _why
 from jupyter_gpumem.analysis.growth import Mark
-from jupyter_gpumem.model import Account, Graph, Growth, Holding, Leaks, ObjectUse, Plan, Report, Snapshot, Why, to_json
+from jupyter_gpumem.faces import reporting
+from jupyter_gpumem.model import (
+    Account,
+    CellUse,
+    Graph,
+    Growth,
+    Holding,
+    Leaks,
+    Notice,
+    ObjectUse,
+    Plan,
+    Report,
+    Snapshot,
+    Why,
+)
+from jupyter_gpumem.model.documents import Accounts, Dangling, document, schema
 from jupyter_gpumem.pictures import text
 
 
@@ -98,9 +115,39 @@ def describe(name: str, obj: object, device: str | None = None) -> ObjectUse:
     return objects.describe(name, obj, _snapshot.watched_devices(device))
 
 
-def as_json(seen: Snapshot) -> str:
-    """A snapshot as JSON, with the field names of the record; sizes in bytes, null for what is not available."""
-    return json.dumps(to_json(seen), indent=1)
+def accounts(device: str | None = None) -> Accounts:
+    """:func:`account` as one record, for JSON."""
+    return Accounts(account(device))
+
+
+def only_dangling(device: str | None = None) -> Dangling:
+    """:func:`dangling` as a record, for JSON."""
+    seen = snapshot(device)
+    return Dangling(seen.time, seen.watched, seen.dangling, seen.partial)
+
+
+def as_json(record: object) -> str:
+    """A record as JSON, with the names of its fields; sizes in bytes, null for what is not available.
+
+    Raises TypeError for a record that :func:`json_schema` does not describe.
+    """
+    return json.dumps(document(record), indent=1)
+
+
+def json_schema() -> str:
+    """The JSON Schema (2020-12) of what :func:`as_json` gives, as JSON."""
+    return json.dumps(schema(), indent=1)
+
+
+def report(path: str | os.PathLike[str], device: str | None = None) -> Notice:
+    """Write what is known now to one page of HTML, which needs no script and no network; an older report is replaced.
+
+    Raises InputError where it cannot be written, or where the file is there and is no report.
+    """
+    shell = session.current()
+    extension = getattr(shell, "meta", {}).get("jupyter_gpumem")
+    cells: Sequence[CellUse] = tuple(getattr(extension, "cells", ()))
+    return reporting.write_report(path, device, cells)
 
 
 def why(obj: object, name: str = "", most: int = 12) -> Why:
@@ -152,6 +199,54 @@ def watch(name: str = "block", device: str | None = None, show: Callable[[object
     answered. ``show`` gets the record at the end of each block; by default one line is printed.
     """
     return Watch(name, device, show or _print)
+
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+@overload
+def retry_on_oom(function: Callable[_P, _R], /) -> Callable[_P, _R]: ...
+@overload
+def retry_on_oom(
+    *,
+    halve: str | Sequence[str] = (),
+    tries: int = 3,
+    floor: int = 1,
+    device: str | None = None,
+    show: Callable[[object], object] | None = None,
+) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]: ...
+def retry_on_oom(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    halve: str | Sequence[str] = (),
+    tries: int = 3,
+    floor: int = 1,
+    device: str | None = None,
+    show: Callable[[object], object] | None = None,
+) -> Any:
+    """Call a function again after it ran out of memory, each time with half of the arguments named by ``halve``::
+
+        @retry_on_oom(halve="batch_size")
+        def evaluate(model, data, batch_size=256): ...
+
+    At most ``tries`` further calls, with no argument below ``floor``. Before each the error is let go of, cycles are
+    collected, the cache goes back to the driver, and the random states of Python, numpy and torch, gradients that are
+    new and the buffers of modules are put back. Where another call could not be right, because a parameter or another
+    tensor from before was written to, the error is raised as it is; any other error is raised at once. ``show`` gets a
+    record for each line that is told; by default it is printed.
+
+    Raises InputError for arguments that the function does not have, and for numbers below 1.
+    """
+    names = (halve,) if isinstance(halve, str) else tuple(halve)
+
+    def decorate(inner: Callable[..., Any]) -> Callable[..., Any]:
+        retry: Any = import_module("jupyter_gpumem.actions.retry")
+        decorated: Callable[..., Any] = retry.retrying(inner, names, tries, floor, device, show or _print)
+        return decorated
+
+    return decorate if function is None else decorate(function)
 
 
 def _print(use: object) -> None:

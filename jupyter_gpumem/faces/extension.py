@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 import weakref
 from collections import deque
+from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -57,12 +58,42 @@ class _Extension:
 
     def after(self, result: Any) -> None:
         """``post_run_cell``."""
-        if self._watcher is not None:
-            self._watcher.after(result)
+        failed = self._failed(result) if result.error_in_exec is not None else False
+        directive = self._watcher.after(result) if self._watcher is not None else None
+        if failed and not (directive is not None and (directive.clean or directive.keep_traceback)):
+            self._guarded(lambda aftermath: aftermath.give_back(self._shell(), self._watched(), result, showing.show))
         if self._link is not None:
             info = getattr(result, "info", None)
             count = result.execution_count if getattr(info, "store_history", False) else None
             self._link.live.end(info, count, failed=not result.success)
+
+    # -------------------------------------------------------- after a cell has failed
+    def _failed(self, result: Any) -> bool:
+        """Say why, if it is about memory; and whether what the error holds is to be freed."""
+        when = self.settings.after_error
+        if when == "off":
+            return False
+        said = self._guarded(
+            lambda aftermath: aftermath.tell_why(
+                self._shell(), result.error_in_exec, self._watched(), self.cells, showing.show
+            )
+        )
+        kind = type(said).__name__
+        return kind == "OutOfMemory" or (when == "any" and kind != "DeviceFault")
+
+    def _watched(self) -> Any:
+        snapshot: Any = import_module("jupyter_gpumem.analysis.snapshot")
+        return snapshot.watched_devices(self.settings.device or None)
+
+    def _guarded(self, act: Callable[[Any], Any]) -> Any:
+        """What ``act`` answers. A fault of ours is one line below the cell."""
+        try:
+            return act(import_module("jupyter_gpumem.actions.aftermath"))
+        except (Exception, KeyboardInterrupt) as fault:
+            notice: Any = import_module("jupyter_gpumem.model").Notice
+            what = f"the cell is untouched, but looking at its error failed: {type(fault).__name__}: {fault}"
+            showing.show(notice(f"jupyter_gpumem: {what}", fault=True))
+            return None
 
     def _made_watcher(self) -> Watcher:
         if self._watcher is None:

@@ -100,10 +100,37 @@ def line_gpumem() -> _Parser:
     parser.add_argument("--mark", metavar="A", help="remember this moment under a name")
     parser.add_argument("--diff", metavar=("A", "B"), nargs="+", help="what changed from mark A to mark B, or to now")
     parser.add_argument("--plot", metavar="KIND", choices=PLOTS, help=f"{', '.join(PLOTS)} (of NAME)")
-    parser.add_argument("--json", action="store_true", help="print the snapshot as JSON")
+    parser.add_argument("--html", metavar="FILE", help="write a report: one page, without script or network")
+    parser.add_argument("--json", action="store_true", help="print as JSON: the snapshot, or what is asked")
+    parser.add_argument("--json-schema", action="store_true", help="print the JSON Schema of what --json prints")
     parser.add_argument("--record", metavar="on|off|FILE", help="torch's recording of CUDA allocations; FILE: write it")
     _device(parser)
     return parser
+
+
+_QUESTIONS = ("why", "dangling", "account", "mark", "diff", "plot", "html", "json_schema", "record", "name")
+_AS_JSON = ("snapshot", "name", "why", "dangling", "account", "diff")
+
+
+def question(options: argparse.Namespace) -> str:
+    """What ``%gpumem`` is asked: ``snapshot`` without a flag, ``switch`` for on and off, else the flag or ``name``.
+
+    Raises InputError for two questions at once, and for JSON of what has no record.
+    """
+    asked = [name for name in _QUESTIONS if getattr(options, name)]
+    if len(asked) > 1 and asked != ["plot", "name"]:
+        raise InputError(f"one question at a time: {' and '.join(map(_flag, asked))} are two")
+    found = asked[0] if asked else "snapshot"
+    if found == "name" and options.name in ("on", "off"):
+        found = "switch"
+    if options.json and found not in _AS_JSON:
+        what = options.name if found == "switch" else _flag(found)
+        raise InputError(f"--json goes with NAME, --why, --dangling, --account and --diff, or alone; not with {what}")
+    return found
+
+
+def _flag(name: str) -> str:
+    return "NAME" if name == "name" else f"--{name.replace('_', '-')}"
 
 
 def cell_gpumem() -> _Parser:

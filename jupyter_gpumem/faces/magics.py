@@ -37,36 +37,48 @@ class GPUMemMagics(Magics):  # type: ignore[misc]  # IPython's classes are untyp
         options = grammar.line_gpumem().read(line)
         api: Any = import_module("jupyter_gpumem.faces.api")
         device = options.device or self._settings.device or None
-        if options.why:
-            show(api.why(self._value(options.why), options.why))
-        elif options.mark or options.diff:
-            self._mark_or_diff(api, options, device)
-        elif options.plot:
+        question = grammar.question(options)
+        if question == "mark":
+            self._marks[options.mark] = api.mark(options.mark, device)
+        elif question == "html":
+            show(api.report(options.html, device))
+        elif question == "json_schema":
+            print(api.json_schema())  # noqa: T201 - asked for, to be piped on
+        elif question == "plot":
             self._plot(options.plot, options.name, device)
-        elif options.record:
+        elif question == "record":
             show(import_module("jupyter_gpumem.actions.recording").record(options.record))
-        elif options.name in ("on", "off"):
+        elif question == "switch":
             self._settings.every_cell = options.name == "on"
-        elif options.name:
-            show(api.describe(options.name, self._value(options.name), device))
         elif options.json:
-            print(api.as_json(api.snapshot(device)))  # noqa: T201 - asked for, to be piped on
-        elif options.account:
+            print(api.as_json(self._seen(api, question, options, device)))  # noqa: T201 - asked for, to be piped on
+        elif question == "account":
             for account in api.account(device):
                 show(account)
-        elif options.dangling:
+        elif question == "dangling":
             show_dangling(api.snapshot(device))
         else:
-            show(api.snapshot(device))
+            show(self._seen(api, question, options, device))
 
-    def _mark_or_diff(self, api: Any, options: Any, device: str | None) -> None:
-        if options.mark:
-            self._marks[options.mark] = api.mark(options.mark, device)
-            return
-        before, after = (*options.diff, None)[:2]
-        if len(options.diff) > 2:
-            raise InputError(f"--diff takes one mark or two; not {len(options.diff)}")
-        show(api.diff(self._marked(before), self._marked(after) if after else None))
+    def _seen(self, api: Any, question: str, options: Any, device: str | None) -> object:
+        """The record that was asked for."""
+        if question == "why":
+            return api.why(self._value(options.why), options.why)
+        if question == "diff":
+            return self._changes(api, options.diff)
+        if question == "name":
+            return api.describe(options.name, self._value(options.name), device)
+        if question == "account":
+            return api.accounts(device)
+        if question == "dangling":
+            return api.only_dangling(device)
+        return api.snapshot(device)
+
+    def _changes(self, api: Any, marks: Sequence[str]) -> object:
+        if len(marks) > 2:
+            raise InputError(f"--diff takes one mark or two; not {len(marks)}")
+        before, after = (*marks, None)[:2]
+        return api.diff(self._marked(str(before)), self._marked(after) if after else None)
 
     def _marked(self, name: str) -> Any:
         if name not in self._marks:

@@ -38,18 +38,20 @@ def _target(path: str | os.PathLike[str]) -> Path:
     """Where to write, links followed. Raises InputError for what is there and is no report, before anything is read."""
     try:
         file = Path(os.path.realpath(Path(path).expanduser()))
-        if not file.parent.is_dir():
-            raise InputError(f"there is no folder {str(file.parent)!r} to write {str(path)!r} to")
-        if not file.exists():
-            return file
-        if not file.is_file():
-            raise InputError(f"{str(path)!r} is no file; give the name of a file, as report.html")
-        with file.open("rb") as there:
-            is_report = MARK.encode() in there.read(1024)
+        has_folder, is_there, is_file = file.parent.is_dir(), file.exists(), file.is_file()
+        size = file.stat().st_size if is_file else 0
+        head = _head(file) if is_file else b""
     except (OSError, RuntimeError, ValueError) as error:
-        if isinstance(error, InputError):
-            raise
         raise InputError(f"the report cannot be written to {str(path)!r}: {error}") from None
-    if not is_report and file.stat().st_size:
+    if not has_folder:
+        raise InputError(f"there is no folder {str(file.parent)!r} to write {str(path)!r} to")
+    if is_there and not is_file:
+        raise InputError(f"{str(path)!r} is no file; give the name of a file, as report.html")
+    if size and MARK.encode() not in head:
         raise InputError(f"{str(path)!r} is there and is no report of ours: it stays; give another name, or delete it")
     return file
+
+
+def _head(file: Path) -> bytes:
+    with file.open("rb") as there:
+        return there.read(1024)

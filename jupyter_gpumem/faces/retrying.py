@@ -61,7 +61,8 @@ class Armed:
             return tree
         directive = self._directive
         try:
-            start = Start(self._shell, bindings(tree))
+            found, halved = bindings(tree), frozenset(directive.halve)  # a size is bound by us
+            start = Start(self._shell, Bindings(found.bound | halved, found.needed | halved))
             self._shell.user_ns[NAME] = Tries(
                 start,
                 halved=directive.halve,

@@ -1,7 +1,7 @@
 """Settings: ``c.GPUMem.… = …`` in ``ipython_config.py``, or ``%config GPUMem.… = …``."""
 from __future__ import annotations
 
-from traitlets import Bool, Float, List, Unicode, validate
+from traitlets import Bool, Enum, Float, List, Unicode, validate
 from traitlets.config import Configurable
 
 
@@ -13,6 +13,12 @@ class GPUMem(Configurable):  # the name under which users configure it
         "", help="The device to watch, as cuda:1 or cpu. Empty: the accelerators, or cpu where there is none."
     ).tag(config=True)
     keep = List(Unicode(), help="Names that %%gpufree always keeps.").tag(config=True)
+    after_error = Enum(
+        ["off", "oom", "any"],
+        "oom",
+        help="After which failed cells what only their error holds is freed: none, those out of memory, any. "
+        "%debug cannot enter frames that were cleared.",
+    ).tag(config=True)
     output_share = Float(
         0.03, help="Point out a value that only Out keeps from this share of the device's memory on."
     ).tag(config=True)

@@ -6,7 +6,7 @@ A framework is a module of this package. It is imported only once the framework 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
@@ -193,6 +193,12 @@ class Framework(Protocol):
 
     def activity(self) -> tuple[int, ...]:
         """Counters that change whenever device memory is allocated or freed."""
+
+    def random_states(self) -> dict[str, bytes]:
+        """Device → the state of its default generator, for the host and the devices that are in use."""
+
+    def restore_random(self, states: Mapping[str, bytes]) -> None:
+        """Put such states back. A device without one was not in use then: its generator begins anew from its seed."""
 
     def find(self, objects: Iterable[object]) -> list[object]:
         """The tensors and storages among ``objects``."""

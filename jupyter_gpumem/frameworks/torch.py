@@ -8,13 +8,13 @@ behind ``is_initialized``.
 """
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from jupyter_gpumem.frameworks import Hints, Kind, Part, torch_advice, torch_history
+from jupyter_gpumem.frameworks import Hints, Kind, Part, torch_advice, torch_history, torch_random
 from jupyter_gpumem.frameworks.torch_allocator import allocation_sites as allocation_sites
 from jupyter_gpumem.frameworks.torch_allocator import data_pointers as data_pointers
 from jupyter_gpumem.frameworks.torch_allocator import requested as requested
@@ -138,6 +138,16 @@ def activity() -> tuple[int, ...]:
         counters.append(int(stats.get("allocation.all.allocated", stats.get("allocated_bytes.all.current", 0))))
         counters.append(int(stats.get("allocation.all.freed", 0)))
     return tuple(counters)
+
+
+def random_states() -> dict[str, bytes]:
+    """The states of the default generators of the host and of the initialised devices."""
+    return torch_random.take(devices())
+
+
+def restore_random(states: Mapping[str, bytes]) -> None:
+    """Put such states back."""
+    torch_random.restore(states, devices())
 
 
 def empty_cache() -> None:

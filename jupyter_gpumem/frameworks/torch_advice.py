@@ -91,8 +91,8 @@ def _flat(tensor: Any) -> Any:
 
 def _zeros(flat: Any, most: int) -> Zeros:
     size, width = flat.numel(), flat.element_size()
-    if _cuda.is_initialized() and _cuda.is_current_stream_capturing():
-        raise NotImplementedError
+    if torch.backends.cuda.is_built() and _cuda.is_initialized() and _cuda.is_current_stream_capturing():
+        raise NotImplementedError  # to copy now would end the user's capture
     read, whole = 0, size * width
     for begin, end in _pieces(size, width, most):
         read += (end - begin) * width

@@ -10,6 +10,7 @@ from jupyter_gpumem.model.cleaning import Action, CellUse, Freed, Notice, Plan, 
 from jupyter_gpumem.model.growth import Change, Graph, GraphNode, Growth, Leaks, Timeline, Trend, Verdict
 from jupyter_gpumem.model.holdings import Cause, Holder, Holding, Names, NameUse, ObjectUse, Snapshot, Tensor, Why
 from jupyter_gpumem.model.machine import Allocator, CellRun, Device, DeviceReading, Owner, Process, Sample, Shares
+from jupyter_gpumem.model.oom import Baseline, DeviceFault, Diagnosis, Fact, Fault, Origin, OutOfMemory, Reason
 from jupyter_gpumem.model.plain import to_json
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "Action",
     "Advice",
     "Allocator",
+    "Baseline",
     "Block",
     "Cause",
     "CellRun",
@@ -24,8 +26,12 @@ __all__ = [
     "Change",
     "Checkup",
     "Device",
+    "DeviceFault",
     "DeviceReading",
+    "Diagnosis",
     "Entry",
+    "Fact",
+    "Fault",
     "Freed",
     "Graph",
     "GraphNode",
@@ -37,9 +43,12 @@ __all__ = [
     "Names",
     "Notice",
     "ObjectUse",
+    "Origin",
+    "OutOfMemory",
     "Owner",
     "Plan",
     "Process",
+    "Reason",
     "Report",
     "Sample",
     "Segment",

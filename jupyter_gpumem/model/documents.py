@@ -10,7 +10,6 @@ import dataclasses
 import enum
 import functools
 import inspect
-import json
 import sys
 import types
 import typing
@@ -58,11 +57,6 @@ def document(record: object) -> dict[str, Any]:
     if type(record) not in DOCUMENTS:
         raise TypeError(f"a {type(record).__name__} is no document")
     return {"schema": VERSION, "record": type(record).__name__, **to_json(record)}
-
-
-def as_json(record: object) -> str:
-    """:func:`document` as text."""
-    return json.dumps(document(record), indent=1)
 
 
 def schema(*records: type) -> dict[str, Any]:

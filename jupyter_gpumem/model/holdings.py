@@ -158,6 +158,9 @@ class Why:
     """Holders beyond those that are listed."""
     partial: bool = False
     """Time ran out: there may be more holders, and the cuts are not known."""
+    gives_back: int | None = None
+    """Bytes that letting go of this object alone would give back: less than ``nbytes`` where it shares storages. None
+    where that is not known."""
 
     def __str__(self) -> str:
         return "\n".join([*(h.path for h in self.holders), *self.notes])

@@ -30,6 +30,7 @@ h2{font-size:16px;margin:32px 0 8px;border-bottom:1px solid rgba(128,128,128,.4)
 header p{margin:2px 0 0;color:#767676}
 @media (prefers-color-scheme:dark){header p{color:#9a9a9a}}
 .gpumem.gpumem{max-width:none}
+.gpumem+.gpumem{margin-top:20px}
 figure{margin:8px 0}
 figcaption{display:flex;flex-wrap:wrap;gap:0 1.2em;font-size:12.5px}
 figcaption i{display:inline-block;width:9px;height:9px;border-radius:2px;margin-right:5px;border:1px solid GREY}
@@ -48,7 +49,7 @@ _KINDS = {
 def report(snapshot: Snapshot, accounts: Sequence[Account], cells: Timeline) -> str:
     """The page: devices, names and what dangles; areas; the accounts; the cells that were watched."""
     when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(snapshot.time))
-    parts = [("What there is", html.fragment(blocks(snapshot)))]
+    parts = [("Devices, names, and what dangles", html.fragment(blocks(snapshot)))]
     areas = treemap_svg(snapshot)
     if areas is not None:
         parts.append(("By size", f"<figure>{areas}<figcaption>{_legend()}</figcaption></figure>"))

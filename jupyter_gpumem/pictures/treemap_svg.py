@@ -16,7 +16,7 @@ from jupyter_gpumem.units import shown
 _WIDE, _HIGH = 960.0, 480.0
 _HEAD, _GAP = 16.0, 2.0
 """Height of the label above what lies in a tile, and the space around that."""
-_LETTER, _LINE = 6.4, 14.0
+_LETTER, _LINE = 7.0, 14.0
 """Width of a letter and height of a line, at a size of 11."""
 
 

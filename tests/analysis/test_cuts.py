@@ -15,7 +15,7 @@ def smallest(target, causes=(), **names):
     roots = [Root(name, Cause.NAME, value, name) for name, value in names.items()]
     roots += [Root(cause.value, cause, value) for cause, value in causes]
     found = walk([roots], (), (), exhaustive=True, every_edge=True)
-    return cuts.smallest(Ancestors(found, [(target, 0)]), [target])
+    return cuts.smallest(Ancestors(found, [(target, 0)]), {id(target)})
 
 
 def test_what_no_root_reaches_needs_no_cut():

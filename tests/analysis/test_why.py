@@ -59,7 +59,44 @@ def test_a_model_and_its_optimizer_hold_the_same_weights(shell):
     assert found.holders[0].path == "model"
     assert any(path.startswith("opt.param_groups[0]['params'][") for path, _ in holders_of(found))
     assert set(found.cuts) == {"model", "opt"}
-    assert found.notes == ("largest inside: model.weight, 3.9 KiB",)
+    assert found.notes == (
+        "letting go of model alone gives back 0 B of these 3.9 KiB",
+        "largest inside: model.weight, 3.9 KiB",
+    )
+
+
+def test_of_shared_storages_the_part_that_goes_with_the_object_is_told(shell):
+    code = "shared = torch.zeros(3000)\nlosses = [torch.zeros(1000), shared, torch.zeros(24)]"
+    found = ask(shell, code, "losses")
+    assert (found.nbytes, found.gives_back) == (16096, 4096)
+    assert found.notes[0] == "letting go of losses alone gives back 4.0 KiB of these 15.7 KiB"
+    del shell.user_ns["losses"]
+    shell.run_cell("del shared")
+    assert ask(shell, "box = [torch.zeros(9)]\nagain = [box]", "box").gives_back == 36
+
+
+def test_a_view_of_it_elsewhere_keeps_the_whole_storage(shell):
+    found = ask(shell, "parts = {'a': torch.zeros(1000), 'b': torch.zeros(500)}\nrow = parts['a'][:10]", "parts")
+    assert (found.gives_back, found.nbytes) == (2000, 6000)
+    code = "inner = [torch.zeros(1000), torch.ones(24)]\nouter = [inner]\none = inner[0]"
+    assert ask(shell, code, "inner").notes[0] == (
+        "letting go of inner alone, wherever it is held, gives back 96 B of these 4.0 KiB"
+    )
+
+
+def test_what_c_code_holds_is_not_promised(shell):
+    code = "box = [torch.zeros(1000), torch.zeros(24)]\ncapsule = torch.utils.dlpack.to_dlpack(box[0])"
+    assert ask(shell, code, "box").gives_back == 96
+
+
+def test_the_references_of_the_look_are_counted(shell):
+    shell.run_cell("import torch\nbase = torch.zeros(1111)\nw = torch.ones(1111, requires_grad=True)", store_history=True)
+    names = shell.user_ns
+    # the product is a temporary of this frame's: it alone keeps, through its graph, a view of the storage
+    _, found = (names["w"] * names["base"][:1111], why(shell, names["base"], "base"))
+    del _
+    (other,) = [holder for holder in found.holders if holder.path != "base"]
+    assert other.cause is Cause.CYCLE, "not mistaken for what C++ alone holds"
 
 
 def test_a_graph_is_said_with_the_name_that_it_hangs_from(shell):

@@ -171,6 +171,7 @@ def test_a_fault_is_told_once(live, sent, monkeypatch):
         raise OSError("no more files")
 
     monkeypatch.setattr(Live, "_taken", broken)
+    live._leases["page"] = module._Lease(60, float("inf"), True)
     for _ in range(3):
         live._push(1)
     assert sent.get_nowait() == {"kind": "fault", "text": "OSError: no more files"}
@@ -185,6 +186,7 @@ def test_a_page_that_cannot_be_reached_is_a_line_in_the_log(monkeypatch, caplog)
         raise OSError("socket is closed")
 
     live = Live(broken)
+    live._leases["page"] = module._Lease(60, float("inf"), True)
     for _ in range(3):
         live._push(1)
     assert len(caplog.records) == 1
@@ -205,6 +207,79 @@ def test_a_fork_of_the_kernel_serves_no_page(live, monkeypatch):
     monkeypatch.setattr(os, "getpid", lambda: -1)
     assert live.watch("page", 50, 30, True)["lease"] == 0
     assert not threads()
+
+
+class Viewer:
+    """Notes what it is shown; ``wants`` is what it answers."""
+
+    def __init__(self, wants=True):
+        self.wants, self.taken, self.over = wants, queue.Queue(), threading.Event()
+
+    def show(self, taken):
+        self.taken.put(taken)
+        return self.wants() if callable(self.wants) else self.wants
+
+    def ended(self):
+        self.over.set()
+
+
+def test_a_viewer_gets_records_and_no_message_is_sent_for_it(live, sent):
+    viewer = Viewer()
+    live.follow("viewer", viewer, 0.05, 600)
+    first, second = viewer.taken.get(timeout=30), viewer.taken.get(timeout=30)
+    assert second.time > first.time
+    assert {device.kind for device in first.devices} >= {"host"}
+    info = cell("abc")
+    live.begin(info, 7)
+    while viewer.taken.get(timeout=30).running is None:
+        pass
+    live.end(info, 7, False)
+    assert not live.watched
+    assert sent.empty(), "no page is there to hear it"
+
+
+def test_a_viewer_is_told_when_no_cell_has_run_for_long(live, monkeypatch):
+    viewer = Viewer()
+    now = [1000.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(threading.Thread, "start", lambda self: None)
+    live.follow("viewer", viewer, 1.0, 300)
+    now[0] += 299
+    info = cell()
+    live.begin(info, 1)
+    now[0] += 500
+    assert live._interval(now[0]) == 1.0, "the cell runs"
+    now[0] += 200
+    assert live._interval(now[0]) == module._SLOW, "for so long that nobody may be looking any more"
+    live.end(info, 1, False)
+    assert live._interval(now[0] + 299) == 1.0, "the end of a cell renews it"
+    assert not viewer.over.is_set()
+    now[0] += 301
+    live._push_all()
+    assert viewer.over.is_set()
+    assert not live._leases
+
+
+@pytest.mark.parametrize("wants", [False, lambda: 1 / 0], ids=["gone", "broken"])
+def test_a_viewer_that_is_gone_is_asked_once(live, wants):
+    viewer = Viewer(wants)
+    live.follow("viewer", viewer, 0.05, 600)
+    assert viewer.taken.get(timeout=30)
+    for thread in threads():
+        thread.join(30)
+    assert not live._leases
+    assert viewer.taken.empty()
+    assert not viewer.over.is_set()
+
+
+def test_a_page_and_a_viewer_are_both_served(live, sent):
+    viewer = Viewer()
+    live.follow("viewer", viewer, 60, 600)
+    live.watch("page", 60_000, 30, True)
+    assert until(sent, "sample")
+    assert viewer.taken.get(timeout=30)
+    live.unwatch("viewer")
+    assert live.watched
 
 
 def test_nvml_is_open_while_somebody_watches_and_closed_afterwards(sent, nvml_machine):
