@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from jupyter_gpumem.faces.api import (
         account,
+        advise,
         assert_no_leak,
         dangling,
         describe,
+        diagnose,
         diff,
         find_leak,
         free,
@@ -30,9 +32,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "account",
+    "advise",
     "assert_no_leak",
     "dangling",
     "describe",
+    "diagnose",
     "diff",
     "find_leak",
     "free",

@@ -17,6 +17,7 @@ class Kept(NamedTuple):
 
     nbytes: int
     path: str
+    """For what only graphs hold, where the path begins."""
     pattern: str
     """The path with ``[·]`` for indices and keys."""
     name: str | None

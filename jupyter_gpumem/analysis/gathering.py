@@ -31,6 +31,7 @@ from jupyter_gpumem.analysis.holders import Look
 from jupyter_gpumem.analysis.inventory import Stored
 from jupyter_gpumem.analysis.objects import kind_of
 from jupyter_gpumem.analysis.places import places
+from jupyter_gpumem.analysis.references import Root
 from jupyter_gpumem.frameworks import Framework
 from jupyter_gpumem.introspect import instance_dict, is_a, type_name
 from jupyter_gpumem.model import Cause
@@ -244,7 +245,7 @@ def _kept(seen: Look, models: Sequence[Model], optimizers: Sequence[Optimizer]) 
             role = roles.get(key) or ("parameter" if id(best) in known else "")
             if not role and owner is not None and _is_gradient(stored.framework, owner, best):
                 role = "gradient"
-            found[key] = _one(seen, stored, best, path[1], role)
+            found[key] = _one(seen, stored, best, path, role)
     return found
 
 
@@ -252,16 +253,19 @@ def _is_gradient(framework: Framework, owner: object, tensor: object) -> bool:
     return _kind(owner) == "tensor" and any(grad is tensor for grad in framework.referents(owner))
 
 
-def _one(seen: Look, stored: Stored, best: object, objects: list[object], role: str) -> Kept:
+def _one(seen: Look, stored: Stored, best: object, path: tuple[Root, list[object]], role: str) -> Kept:
     framework = stored.framework
-    holder = seen.holder(stored)
+    root, objects = path
+    saved = any(framework.kind(type(obj)) == "node" for obj in objects)
+    # to put the way through a graph into words takes a walk of that graph, for each of its tensors
+    words = root.label if saved else seen.holder(stored).path
     traits, told = framework.hints.traits(best), framework.describe(best)
     return Kept(
         nbytes=stored.part.nbytes,
-        path=holder.path,
-        pattern=pattern(holder.path),
-        name=holder.name if holder.cause is Cause.NAME else None,
-        saved=any(framework.kind(type(obj)) == "node" for obj in objects),
+        path=words,
+        pattern=pattern(words),
+        name=root.name if root.cause is Cause.NAME else None,
+        saved=saved,
         role=role,
         shape=told.shape,
         dtype=told.dtype,

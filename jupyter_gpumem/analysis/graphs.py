@@ -1,13 +1,12 @@
 """The autograd graph behind a tensor, node by node, with what each node keeps."""
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable
 
 from jupyter_gpumem import frameworks, session
-from jupyter_gpumem.analysis import paths, roots, words
+from jupyter_gpumem.analysis.holders import names_of
 from jupyter_gpumem.analysis.objects import kind_of, parts_of
-from jupyter_gpumem.analysis.references import walk
+from jupyter_gpumem.analysis.operations import Operations
 from jupyter_gpumem.errors import InputError
 from jupyter_gpumem.frameworks import Part
 from jupyter_gpumem.introspect import type_name
@@ -27,10 +26,10 @@ def graph(shell: session.Shell | None, name: str, tensor: object, most: int = _M
         raise InputError(f"{name} is a {type_name(tensor)}; a graph hangs on a tensor")
     if not any(framework.graph(tensor) for framework in frameworks.loaded()):
         raise InputError(f"{name} has no graph: it is a leaf, or was made without one")
-    found = _Nodes(tensor)
+    found = Operations(tensor)
     listed = found.order[:most]
     number = {id(node): index for index, node in enumerate(listed)}
-    leaves = _leaf_names(shell, [saved for node in listed for saved in found.saved[id(node)]])
+    leaves = names_of(shell, [saved for node in listed for saved in found.saved[id(node)]])
     counted = set(parts_of([tensor], None))
     nodes = []
     for index, node in enumerate(listed):
@@ -46,47 +45,6 @@ def graph(shell: session.Shell | None, name: str, tensor: object, most: int = _M
     left_out = len(found.order) - len(listed)
     found.clear()
     return Graph(name, _sum(everything - parts_of([tensor], None)), tuple(nodes), edges, left_out)
-
-
-class _Nodes:
-    """The nodes behind a tensor, breadth first. Live: the wrappers of nodes are made anew unless they are kept."""
-
-    def __init__(self, tensor: object) -> None:
-        self.order: list[object] = []
-        self.saved: dict[int, list[object]] = {}
-        self.edges: list[tuple[int, int]] = []
-        queue = deque(_nodes(_steps(tensor)))
-        seen = {id(node): node for node in queue}
-        while queue:
-            node = queue.popleft()
-            self.order.append(node)
-            steps = _steps(node)
-            self.saved[id(node)] = [step for step in steps if words.kind_of(step) == "tensor"]
-            for following in _nodes(steps):
-                self.edges.append((id(node), id(following)))
-                if id(following) not in seen:
-                    seen[id(following)] = following
-                    queue.append(following)
-
-    def clear(self) -> None:
-        self.order.clear()
-        self.saved.clear()
-
-
-def _steps(obj: object) -> list[object]:
-    return [step for framework in frameworks.loaded() for step in framework.graph(obj)]
-
-
-def _nodes(steps: Iterable[object]) -> list[object]:
-    return [step for step in steps if words.kind_of(step) == "node"]
-
-
-def _leaf_names(shell: session.Shell | None, tensors: list[object]) -> dict[int, str]:
-    """The names of those tensors that a name of the user's reaches without a graph."""
-    found = walk([roots.names(shell)], [[tensor] for tensor in tensors], [*roots.barriers(shell), tensors], seconds=1.0)
-    names = {id(tensor): holder.path for tensor in tensors if (holder := paths.holder(found, tensor)) is not None}
-    found.clear()
-    return names
 
 
 def _sum(parts: Iterable[Part]) -> int:

@@ -61,19 +61,20 @@ class Look:
         if self.walk.partial:
             return _NO_HOLDER
         order = list(Cause)
-        return min(self.unreached_holders(stored), key=lambda holder: order.index(holder.cause))
+        holders = [holder for _, holder in self.unreached_holders(stored)]
+        return min(holders, key=lambda holder: order.index(holder.cause))
 
-    def unreached_holders(self, stored: Stored, but: object = None) -> list[Holder]:
-        """Who holds those tensors of a storage that no root reaches, ``but`` one."""
+    def unreached_holders(self, stored: Stored, but: object = None) -> list[tuple[int, Holder]]:
+        """Who holds those tensors of a storage that no root reaches, ``but`` one, with their places on it."""
         if self.unreached is None:
             ours = self.inventory.own_ids() | self.walk.own_ids() | self.ours | {id(self), id(vars(self))}
             self.unreached = Unreached(self.walk, ours, list(self.inventory.tensors.values()))
         unreached, reaches = self.unreached, self.walk.reaches
-        # no list may hold the tensors here that ``references`` does not count
+        # no list and no variable may hold a tensor here that ``references`` does not count
         return [
-            explain(unreached, tensor, self.references)
-            for tensor in stored.tensors
-            if tensor is not but and not reaches(tensor)
+            (place, explain(unreached, id(stored.tensors[place]), self.references))
+            for place in range(len(stored.tensors))
+            if stored.tensors[place] is not but and not reaches(stored.tensors[place])
         ]
 
     def holding(self, stored: Stored) -> Holding:
@@ -155,6 +156,16 @@ def tensors_in(obj: object, barriers: Sequence[object] = ()) -> dict[int, object
     tensors = {id(tensor): tensor for tensor in reached.tensors}
     reached.clear()
     return tensors
+
+
+def names_of(shell: session.Shell | None, tensors: Sequence[object], but: object = None) -> dict[int, str]:
+    """id → path, for those tensors that a name of the user's reaches without a graph, and not only through ``but``."""
+    groups = [[root for root in roots.names(shell) if root.value is not but]]
+    walls = [*roots.barriers(shell), tensors, *([but] if but is not None else [])]
+    found = walk(groups, [[tensor] for tensor in tensors], walls, seconds=1.0)
+    names = {id(tensor): holder.path for tensor in tensors if (holder := paths.holder(found, tensor)) is not None}
+    found.clear()
+    return names
 
 
 def holdings(

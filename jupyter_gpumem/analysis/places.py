@@ -35,6 +35,7 @@ def _place(
     held = [segment for segment in segments or () if segment.free and not segment.returnable]
     blocks = [block.nbytes for segment in held for block in segment.blocks if block.state == "free"]
     others = [process for process in (device.processes if device else None) or () if not process.own]
+    wasted = sum(segment.free for segment in held)
     whole = sum(segment.free for segment in segments or () if segment.returnable)
     return Place(
         device=name,
@@ -43,7 +44,7 @@ def _place(
         cached=whole if segments is not None else allocator.cached,
         fragments=tuple(sorted((segment.free for segment in held), reverse=True)),
         largest=max(blocks, default=0),
-        pins=_pins(seen, held) if is_watched(name, watched) else (),
+        pins=_pins(seen, held) if is_watched(name, watched) and wasted * 5 >= (allocator.reserved or 0) else (),
         total=device.total if device is not None and device.total else framework.hints.device_total(name),
         used=device.used if device is not None else None,
         others=tuple((process.pid, process.used) for process in others),

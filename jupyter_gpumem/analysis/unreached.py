@@ -95,24 +95,24 @@ def _running_frames() -> Iterable[types.FrameType]:
             frame = frame.f_back
 
 
-def explain(graph: Unreached, target: object, references_of_ours: int) -> Holder:
-    """Who holds an unreached tensor.
+def explain(graph: Unreached, target: int, references_of_ours: int) -> Holder:
+    """Who holds an unreached tensor, given by its id: a variable with it would be one more reference.
 
     ``references_of_ours`` is the number of references to it that the look itself has, beside the graph's.
     """
-    start = graph.number.get(id(target))
+    start = graph.number.get(target)
     if start is None:
         return Holder("no name: nothing in Python refers to it", Cause.UNKNOWN)
     order, toward = _ancestors(graph, start)
     head = next((index for index in order[1:] if _held_by_c(graph, index)), None)
-    own_graph = _graph_ids(target)
+    own_graph = _graph_ids(graph.nodes[start])
     if head is not None:
         return _c_holder(graph, _chain(toward, head), own_graph)
     frame = next((index for index in order if type(graph.nodes[index]) is types.FrameType), None)
     cycle = next((found for index in order[:_NEAR] if (found := _cycle(graph, index)) is not None), None)
     if frame is not None and (cycle is None or order.index(frame) <= order.index(cycle[0])):
         return Holder(f"dead{_words(graph, _chain(toward, frame)).removeprefix(' →')}", Cause.FRAME)
-    if id(target) in own_graph or (cycle is not None and any(_is_node(graph.nodes[index]) for index in cycle)):
+    if target in own_graph or (cycle is not None and any(_is_node(graph.nodes[index]) for index in cycle)):
         return Holder("no name: cycle through C++ of a tensor and its own history", Cause.GRAPH)
     if cycle is not None:
         return _cyclic(graph, cycle, _chain(toward, cycle[0]))

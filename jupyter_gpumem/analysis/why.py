@@ -152,15 +152,15 @@ def _unreached(seen: Look, obj: object) -> list[tuple[int, Holder]]:
         if count == len(stored.tensors):
             found.append((stored.part.address, seen.holder(stored)))
         elif count:
-            for holder in seen.unreached_holders(stored, but=obj):
+            for place, holder in seen.unreached_holders(stored, but=obj):
                 # the base of a view that a root reaches has no other holder than the view, in C++
-                if holder.cause is not Cause.UNKNOWN or not _has_base(stored):
+                if holder.cause is not Cause.UNKNOWN or not _is_base(stored, place):
                     found.append((stored.part.address, holder))
     return found
 
 
-def _has_base(stored: Stored) -> bool:
-    return any(stored.framework.is_base(tensor, stored.tensors) for tensor in stored.tensors)
+def _is_base(stored: Stored, place: int) -> bool:
+    return stored.framework.is_base(stored.tensors[place], stored.tensors)
 
 
 def _gives_back(seen: Look, ancestors: Ancestors, obj: object, blocked: Collection[int]) -> int | None:

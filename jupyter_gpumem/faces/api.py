@@ -17,14 +17,19 @@ from jupyter_gpumem.actions import cleaning, leaks
 from jupyter_gpumem.actions.planning import Request
 from jupyter_gpumem.actions.watcher import Watch
 from jupyter_gpumem.analysis import account as _account
-from jupyter_gpumem.analysis import graphs, growth, holders, objects
+from jupyter_gpumem.analysis import advice as _advice
+from jupyter_gpumem.analysis import depth, graphs, growth, holders
 from jupyter_gpumem.analysis import snapshot as _snapshot
+from jupyter_gpumem.analysis import verdict as _verdict
 from jupyter_gpumem.analysis import why as _why
 from jupyter_gpumem.analysis.growth import Mark
 from jupyter_gpumem.faces import reporting
 from jupyter_gpumem.model import (
     Account,
     CellUse,
+    Checkup,
+    DeviceFault,
+    Diagnosis,
     Graph,
     Growth,
     Holding,
@@ -58,6 +63,15 @@ def dangling(device: str | None = None) -> tuple[Holding, ...]:
 def account(device: str | None = None) -> tuple[Account, ...]:
     """For each watched device the sums that close: allocated, reserved, and the whole device as the driver sees it."""
     return _account.take(session.current(), device)
+
+
+def advise(device: str | None = None) -> Checkup:
+    """What could take less memory, with the evidence of this moment, the bytes to expect and the line that does it.
+
+    Nothing is changed, and nothing is allocated on a device. Of the tensors' values only those of gradients are read,
+    256 MiB of them at most. Where the evidence is short no rule speaks; that is an answer too.
+    """
+    return _advice.take(session.current(), device)
 
 
 def mark(name: str = "mark", device: str | None = None) -> Mark:
@@ -110,9 +124,18 @@ def graph(tensor: object, name: str = "tensor") -> Graph:
     return graphs.graph(session.current(), name, tensor)
 
 
+def diagnose(error: BaseException | None = None) -> Diagnosis | DeviceFault:
+    """Why there was no memory: what was asked where, the one main cause by evidence, and what helps.
+
+    ``error`` is by default the last one that tells of memory or of a device; errors of a device that are not out of
+    memory are told apart. Raises InputError if there is none.
+    """
+    return _verdict.diagnose(session.current(), error)
+
+
 def describe(name: str, obj: object, device: str | None = None) -> ObjectUse:
-    """One object in depth, by its parts."""
-    return objects.describe(name, obj, _snapshot.watched_devices(device))
+    """One object in depth: a tree of its parts, in which each storage is counted once; they sum to its bytes."""
+    return depth.describe(name, obj, _snapshot.watched_devices(device), session.current())
 
 
 def accounts(device: str | None = None) -> Accounts:

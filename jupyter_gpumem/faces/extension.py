@@ -123,8 +123,10 @@ class _Extension:
         completion.register(shell)
         if getattr(shell, "kernel", None) is not None:
             self._link = import_module("jupyter_gpumem.faces.comm").open_link(shell, self.settings)
+            self.magics.live = self._link.live if self._link is not None else None
 
     def unregister(self, shell: session.Shell) -> None:
+        self.magics.close()
         if self._link is not None:
             self._link.close()
             self._link = None

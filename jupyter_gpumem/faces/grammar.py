@@ -97,9 +97,11 @@ def line_gpumem() -> _Parser:
     parser.add_argument("--why", metavar="NAME", help="every holder of this object's memory, and what would free it")
     parser.add_argument("--dangling", action="store_true", help="only what no name of yours keeps, by what holds it")
     parser.add_argument("--account", action="store_true", help="the sums that close: allocated, reserved, the device")
+    parser.add_argument("--advise", action="store_true", help="what could take less memory, from what is seen now")
     parser.add_argument("--mark", metavar="A", help="remember this moment under a name")
     parser.add_argument("--diff", metavar=("A", "B"), nargs="+", help="what changed from mark A to mark B, or to now")
     parser.add_argument("--plot", metavar="KIND", choices=PLOTS, help=f"{', '.join(PLOTS)} (of NAME)")
+    parser.add_argument("--live", action="store_true", help="a widget that goes on while cells run; needs ipywidgets")
     parser.add_argument("--html", metavar="FILE", help="write a report: one page, without script or network")
     parser.add_argument("--json", action="store_true", help="print as JSON: the snapshot, or what is asked")
     parser.add_argument("--json-schema", action="store_true", help="print the JSON Schema of what --json prints")
@@ -108,8 +110,8 @@ def line_gpumem() -> _Parser:
     return parser
 
 
-_QUESTIONS = ("why", "dangling", "account", "mark", "diff", "plot", "html", "json_schema", "record", "name")
-_AS_JSON = ("snapshot", "name", "why", "dangling", "account", "diff")
+_QUESTIONS = ("why", "dangling", "account", "advise", "mark", "diff", "plot", "live", "html", "json_schema", "record", "name")
+_AS_JSON = ("snapshot", "name", "why", "dangling", "account", "advise", "diff")
 
 
 def question(options: argparse.Namespace) -> str:
@@ -125,7 +127,7 @@ def question(options: argparse.Namespace) -> str:
         found = "switch"
     if options.json and found not in _AS_JSON:
         what = options.name if found == "switch" else _flag(found)
-        raise InputError(f"--json goes with NAME, --why, --dangling, --account and --diff, or alone; not with {what}")
+        raise InputError(f"--json goes with NAME, --why, --dangling, --account, --advise and --diff, or alone; not with {what}")
     return found
 
 

@@ -123,7 +123,7 @@ class Live:
 
     def sample(self) -> Mapping[str, Any]:
         """One sample for somebody who holds no lease."""
-        return wire.sample(self._taken(), 0)
+        return wire.sample(self.take(), 0)
 
     def nudge(self) -> None:
         """Something has changed: the next sample is due now."""
@@ -226,7 +226,7 @@ class Live:
 
     def _push(self, interval: float) -> None:
         try:
-            taken = self._taken()
+            taken = self.take()
             if self.watched:
                 self._send(wire.sample(taken, round(interval * 1000)))
             self._fault = None
@@ -247,7 +247,8 @@ class Live:
             _log.warning("jupyter_gpumem: a live display has ended: %s: %s", type(error).__name__, error)
             return False
 
-    def _taken(self) -> Sample:
+    def take(self) -> Sample:
+        """A sample now, as a record."""
         first = self._runs[:1]
         running = first[0].record(first[0].count) if first else None
         taken: Sample = import_module("jupyter_gpumem.analysis.sample").take(running)

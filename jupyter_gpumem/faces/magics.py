@@ -28,6 +28,9 @@ class GPUMemMagics(Magics):  # type: ignore[misc]  # IPython's classes are untyp
         self._settings = settings
         self._cells = cells
         self._marks: dict[str, Any] = {}
+        self.live: Any = None
+        """What takes samples for a kernel's pages and widgets; None in a shell without a kernel."""
+        self._view: Any = None
         for word in grammar.LINES:
             self.magics["line"][word] = _with_usage(getattr(self, f"_line_{word}"), grammar.LINES[word]())
             self.magics["cell"][word] = _with_usage(getattr(self, f"_cell_{word}"), grammar.CELLS[word]())
@@ -42,6 +45,8 @@ class GPUMemMagics(Magics):  # type: ignore[misc]  # IPython's classes are untyp
             self._marks[options.mark] = api.mark(options.mark, device)
         elif question == "html":
             show(api.report(options.html, device))
+        elif question == "live":
+            self._follow(device)
         elif question == "json_schema":
             print(api.json_schema())  # noqa: T201 - asked for, to be piped on
         elif question == "plot":
@@ -72,7 +77,28 @@ class GPUMemMagics(Magics):  # type: ignore[misc]  # IPython's classes are untyp
             return api.accounts(device)
         if question == "dangling":
             return api.only_dangling(device)
+        if question == "advise":
+            return api.advise(device)
         return api.snapshot(device)
+
+    def _follow(self, device: str | None) -> None:
+        """Show the widget, in place of an earlier one."""
+        if self.live is None:
+            raise InputError("--live needs a notebook's kernel, and this shell has none; %gpumem shows the moment")
+        try:
+            widgets: Any = import_module("jupyter_gpumem.faces.widgets")
+        except ImportError as missing:
+            raise InputError(f"--live needs ipywidgets: pip install ipywidgets ({missing})") from None
+        view = widgets.LiveView(self.live, device)
+        self.close()
+        self._view = view
+        view.open()
+
+    def close(self) -> None:
+        """End the widget, if there is one."""
+        if self._view is not None:
+            self._view.close()
+            self._view = None
 
     def _changes(self, api: Any, marks: Sequence[str]) -> object:
         if len(marks) > 2:

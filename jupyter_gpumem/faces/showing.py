@@ -10,9 +10,11 @@ _RECORDS = tuple(
     (f"jupyter_gpumem.model.{module}", record)
     for module, records in {
         "account": ("Account",),
+        "advice": ("Advice", "Checkup"),
         "cleaning": ("CellUse", "Notice", "Plan", "Report"),
         "growth": ("Graph", "Growth", "Leaks", "Timeline"),
         "holdings": ("ObjectUse", "Snapshot", "Why"),
+        "oom": ("DeviceFault", "Diagnosis"),
     }.items()
     for record in records
 )

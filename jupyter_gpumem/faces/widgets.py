@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import ipywidgets
 
@@ -64,7 +63,9 @@ class LiveView:
         """Take it off the page and out of the kernel."""
         self._live.unwatch(_NAME)
         for widget in (*self._box.children, self._box):
-            widget.close()
+            for part in (widget, widget.layout, getattr(widget, "style", None)):  # a box has no style
+                if part is not None:
+                    part.close()
 
     # -------------------------------------------------------- called by the sampling thread
     def show(self, taken: Sample) -> bool:
@@ -109,10 +110,3 @@ class LiveView:
 
     def _is_named(self, device: str | None) -> bool:
         return device is not None and is_watched(device, self._watched)
-
-
-def follow(live: Live, device: str | None) -> Any:
-    """Display a widget that follows the kernel. Raises InputError for a device that does not exist."""
-    view = LiveView(live, device)
-    view.open()
-    return view

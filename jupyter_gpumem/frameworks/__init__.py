@@ -6,9 +6,9 @@ A framework is a module of this package. It is imported only once the framework 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from jupyter_gpumem.model import Allocator, Segment, Tensor
 
@@ -64,6 +64,47 @@ class Loader(NamedTuple):
     """The processes that live now."""
 
 
+class Input(NamedTuple):
+    """A tensor that a call works with, and that neither a module nor an optimizer owns."""
+
+    identity: int
+    """Its ``id``."""
+    shape: tuple[int, ...]
+    dtype: str
+    nbytes: int
+
+
+class Allocation(NamedTuple):
+    """A storage that a rehearsed call found or made."""
+
+    device: str
+    nbytes: int
+    kind: str
+    """``parameters``, ``gradients``, ``optimizer``, ``buffers``, ``inputs``; of what the call made besides these
+    ``temporaries`` where the backward pass made it, else ``activations``."""
+    existing: bool
+    """Whether it is there before the call."""
+    address: int | None
+    """Of the first byte, where it is there."""
+    operation: str
+    """``aten.convolution``; empty where none made it."""
+    made: str
+    """``float32 8×64×32×32``."""
+    frame: Frame | None
+    """The line of the user's that made it."""
+
+
+class Rehearsal(NamedTuple):
+    """What a call would do to memory, in order."""
+
+    allocations: tuple[Allocation, ...]
+    events: tuple[tuple[int, int], ...]
+    """``(place in allocations, bytes that it has from now on)``; 0 is its end."""
+    inputs: tuple[Input, ...]
+    notes: tuple[tuple[str, Frame | None], ...]
+    """What the rehearsal could not know, and where."""
+
+
 class Hints(Protocol):
     """What only advice asks. None of it runs code of the user's objects; unknown is None."""
 
@@ -107,6 +148,15 @@ class Hints(Protocol):
         """The backend of the process group that is initialised."""
 
 
+class Relocated(NamedTuple):
+    """A storage that has been moved."""
+
+    checksum: int
+    """Of its bytes."""
+    versions: dict[int, int]
+    """``id`` of each tensor → the framework's count of the changes made to it."""
+
+
 class Window(Protocol):
     """Peaks since it was opened, whatever others reset meanwhile."""
 
@@ -128,6 +178,33 @@ class Remembered(Protocol):
 
     def add(self, tensors: Iterable[object]) -> None:
         """Remember the storages of further tensors."""
+
+
+class Batches(Protocol):
+    """The batches of a loader, in sizes that may change in the middle of an epoch."""
+
+    batch_size: int
+    """Samples in the next batch."""
+
+    @property
+    def dataset(self) -> Any:
+        """The loader's dataset."""
+
+    @property
+    def sampler(self) -> Any:
+        """The loader's sampler, for ``set_epoch``."""
+
+    def __iter__(self) -> Iterator[Any]: ...
+
+    def __len__(self) -> int:
+        """Batches of the epoch that runs, at its present size, or of a whole one."""
+
+    def resize(self, size: int, again: bool = False) -> None:
+        """From the next batch on, ``size`` samples; ``again`` gives those of the last batch once more, first.
+
+        The rest of the epoch is what it would have been, in the same order. No random number is drawn for it.
+        Raises InputError for a size below 1, and for ``again`` where no batch has been given.
+        """
 
 
 class Versions(Protocol):
@@ -200,6 +277,12 @@ class Framework(Protocol):
     def restore_random(self, states: Mapping[str, bytes]) -> None:
         """Put such states back. A device without one was not in use then: its generator begins anew from its seed."""
 
+    def resizable(self, loader: object) -> Batches:
+        """The batches of what ``hints.is_loader`` knows, in sizes that may change.
+
+        Raises InputError for a loader that makes its own batches.
+        """
+
     def find(self, objects: Iterable[object]) -> list[object]:
         """The tensors and storages among ``objects``."""
 
@@ -235,6 +318,19 @@ class Framework(Protocol):
 
     def to_host(self, tensor: object) -> object:
         """A copy in host memory, without its graph."""
+
+    def immovable(
+        self, groups: Sequence[Sequence[object]], devices: Sequence[str], everything: Iterable[object]
+    ) -> dict[int, str]:
+        """Index of a group (all tensors found on one storage) → why :meth:`relocate` cannot move it to its device.
+
+        ``everything`` are all tensors of the process.
+        """
+
+    def relocate(
+        self, groups: Sequence[Sequence[object]], devices: Sequence[str], progress: Callable[[int, int], None]
+    ) -> list[Relocated]:
+        """Move storages between device and host under their tensors; all of them, or raise and leave all as it was."""
 
     def remember(self, tensors: Iterable[object]) -> Remembered:
         """Remember the storages of some tensors."""

@@ -33,8 +33,9 @@ class _Size(NamedTuple):
 def _size(number: str, unit: str) -> _Size:
     scale = parse(f"1{'' if unit == 'bytes' else unit}")
     number = number.replace(",", "")
-    decimals = len(number.partition(".")[2]) if "." in number and "e" not in number else 0
-    rounding = 0 if scale == 1 else math.ceil(scale / 10**decimals / 2)
+    decimals = len(number.partition(".")[2])
+    exact = scale == 1 or "." not in number or "e" in number
+    rounding = 0 if exact else math.ceil(scale / 10**decimals / 2)
     return _Size(round(float(number) * scale), rounding)
 
 
@@ -95,24 +96,24 @@ def _torch(text: str, default: str | None) -> OutOfMemory | None:
     if unallocated is None and held is not None:  # torch before 2.1; before 1.4 it was what is cached
         cached = held.nbytes - (allocated.nbytes if allocated and "cached" not in said else 0)
         unallocated = _Size(max(0, cached), held.rounding)
-    sizes = {
-        "total": _find("total capaci?ty of SIZE", said) or _find("SIZE total capacity", said),
-        "free": _find("of which SIZE is free", said) or _find(r"SIZE free\b", said),
-        "limit": _find("SIZE allowed;", said),
-        "own": _find("this process has SIZE memory in use", said),
-        "allocated": allocated,
-        "unallocated": unallocated,
-    }
+    total = _find("total capaci?ty of SIZE", said) or _find("SIZE total capacity", said)
+    free = _find("of which SIZE is free", said) or _find(r"SIZE free\b", said)
+    limit, own = _find("SIZE allowed;", said), _find("this process has SIZE memory in use", said)
     others = re.findall(rf"\bProcess (\d+) has {_SIZE} memory in use", said)
-    known = [size for size in (asked, *sizes.values()) if size is not None]
+    known = [size for size in (asked, total, free, limit, own, allocated, unallocated) if size is not None]
     return OutOfMemory(
         source="torch",
         device=f"{kind}:{index[1]}" if kind and index else kind,
         asked=_bytes(asked),
+        total=_bytes(total),
+        free=_bytes(free),
+        limit=_bytes(limit),
+        own=_bytes(own),
+        allocated=_bytes(allocated),
+        unallocated=_bytes(unallocated),
         others=tuple((int(pid), _size(number, unit).nbytes) for pid, number, unit in others),
         rounding=max((size.rounding for size in known), default=0),
         text=_sentence(text, match.start()),
-        **{name: _bytes(size) for name, size in sizes.items()},
     )
 
 

@@ -22,6 +22,9 @@ from jupyter_gpumem.frameworks.torch_allocator import segments as segments
 from jupyter_gpumem.frameworks.torch_allocator import strided as _strided
 from jupyter_gpumem.frameworks.torch_graph import is_node_type
 from jupyter_gpumem.frameworks.torch_graph import step as _graph_step
+from jupyter_gpumem.frameworks.torch_loader import resizable as resizable
+from jupyter_gpumem.frameworks.torch_parking import immovable as immovable
+from jupyter_gpumem.frameworks.torch_parking import relocate as relocate
 from jupyter_gpumem.frameworks.torch_peaks import open_window as open_window
 from jupyter_gpumem.frameworks.torch_peaks import restore as restore
 from jupyter_gpumem.frameworks.torch_versions import mark_versions as mark_versions

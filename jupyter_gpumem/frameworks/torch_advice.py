@@ -91,7 +91,7 @@ def _flat(tensor: Any) -> Any:
 
 def _zeros(flat: Any, most: int) -> Zeros:
     size, width = flat.numel(), flat.element_size()
-    if torch.backends.cuda.is_built() and _cuda.is_initialized() and _cuda.is_current_stream_capturing():
+    if (torch.version.cuda or torch.version.hip) and _cuda.is_initialized() and _cuda.is_current_stream_capturing():
         raise NotImplementedError  # to copy now would end the user's capture
     read, whole = 0, size * width
     for begin, end in _pieces(size, width, most):

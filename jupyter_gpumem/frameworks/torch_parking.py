@@ -9,6 +9,8 @@ Only what can be seen whole is moved: a storage with a reference that no tensor 
 """
 from __future__ import annotations
 
+import functools
+import gc
 import struct
 import sys
 import zlib
@@ -32,17 +34,20 @@ _SavedTensor: Any = torch._C._autograd.SavedTensor
 
 
 # ---------------------------------------------------------------- what cannot be moved
-def immovable(groups: Sequence[Sequence[object]], everything: Iterable[object]) -> dict[int, str]:
-    """Index of a group → why its storage cannot be moved. A group is the tensors found on one storage.
+def immovable(
+    groups: Sequence[Sequence[object]], devices: Sequence[str], everything: Iterable[object]
+) -> dict[int, str]:
+    """Index of a group → why its storage cannot be moved to its device. A group is the tensors found on one storage.
 
     ``everything`` are all tensors of the process: graphs that could still run backward are looked for behind them.
     """
     found: dict[int, str] = {}
     with _as_plain():
         in_graphs = _used_by([_Tensor.grad_fn.__get__(x) for x in everything if not _is_bare(x)])
-        for index, group in enumerate(groups):
+        has_graphs = _has_cuda_graphs()
+        for index, (group, device) in enumerate(zip(groups, devices, strict=True)):
             why = next((words for x in group if (words := _kind_obstacle(x)) is not None), None)
-            why = why or _group_obstacle(group, in_graphs)
+            why = why or _group_obstacle(group, device, in_graphs, has_graphs)
             if why is not None:
                 found[index] = why
     return found
@@ -80,13 +85,13 @@ def _storage(x: Any) -> Any:
         return None
 
 
-def _group_obstacle(group: Sequence[Any], in_graphs: set[int]) -> str | None:
+def _group_obstacle(group: Sequence[Any], device: str, in_graphs: set[int], has_cuda_graphs: bool) -> str | None:
     storage = _storage(group[0])
     if storage is None or storage.device.type == "meta":
         return None
     if storage._cdata in in_graphs or any(_used_by([_Tensor.grad_fn.__get__(x)]) for x in group):
         return "an autograd graph that can still run backward uses it; run backward(), or delete the loss, first"
-    if storage.device.type == "cuda" and _cuda_graphs():
+    if "cuda" in (storage.device.type, device.partition(":")[0]) and has_cuda_graphs:
         return "a captured CUDA graph has addresses built in; delete it first"
     count = getattr(torch._C, "_storage_Use_Count", None)
     if count is None:
@@ -97,8 +102,8 @@ def _group_obstacle(group: Sequence[Any], in_graphs: set[int]) -> str | None:
         return f"{unseen} reference{'s' if unseen > 1 else ''} that Python cannot see hold it, such as a library's"
     if sys.getrefcount(storage) > _references_of_an_unheld_storage():
         return "a storage object of its own holds it; delete that first"
-    if not _data_fits(group[0]) and any(_hooks(x) for x in group):
-        return f"it has hooks, which cannot be carried over on {storage.device.type}; remove them first"
+    if not _data_fits(str(storage.device), device) and any(_hooks(x) for x in group):
+        return "it has hooks, which torch cannot keep on a device of this type; remove them first"
     return None
 
 
@@ -115,19 +120,13 @@ def _hooks(x: Any) -> bool:
     )
 
 
-def _data_fits(x: Any) -> bool:
-    """Whether torch allows ``x.data = …`` between this device and the host."""
-    device = _Tensor.device.__get__(x)
-    if device.type != "cpu":
-        return device.type != torch._C._get_privateuse1_backend_name()
-    return True
+def _data_fits(*devices: str) -> bool:
+    """Whether torch allows ``x.data = …`` between these devices."""
+    return torch._C._get_privateuse1_backend_name() not in [device.partition(":")[0] for device in devices]
 
 
-def _cuda_graphs() -> bool:
-    import gc
-
-    graph = torch.cuda.CUDAGraph
-    return any(graph in mro(type(obj)) for obj in gc.get_objects())
+def _has_cuda_graphs() -> bool:
+    return any(torch.cuda.CUDAGraph in mro(type(obj)) for obj in gc.get_objects())
 
 
 def _used_by(nodes: Iterable[Any]) -> set[int]:
@@ -204,8 +203,10 @@ def relocate(
             _copy_all(moves, progress)
             for move in moves:
                 move.versions = {id(x): _version(x) for x in move.tensors}
-            for fits in (True, False):
-                _set_all([move for move in moves if _data_fits_both(move) is fits], fits, undo)
+            for move in moves:
+                if _data_fits(str(move.source.device), move.device):
+                    _set_data(move, undo)
+            _exchange([move for move in moves if not _data_fits(str(move.source.device), move.device)], undo)
             return [Relocated(move.checksum, move.versions) for move in moves]
     except BaseException:
         with _as_plain():
@@ -216,7 +217,7 @@ def relocate(
         # a traceback that the user's session keeps must not keep the copies
         moves.clear()
         undo.clear()
-        move = tensors = group = None  # type: ignore[assignment]  # noqa: F841
+        move = tensors = group = None  # type: ignore[assignment]
 
 
 @contextmanager
@@ -232,12 +233,18 @@ def _as_plain() -> Iterator[None]:
 
 def _with_bases(group: Sequence[Any]) -> list[Any]:
     """The tensors with those bases of views that had no Python object. Bases come first."""
-    found = {id(x): x for x in group if not _is_bare(x)}
-    for x in list(found.values()):
-        if _Tensor._is_view(x):
-            base = _Tensor._base.__get__(x)
-            found.setdefault(id(base), base)
-    return sorted(found.values(), key=_Tensor._is_view)
+    found: dict[int, Any] = {}
+
+    def add(x: Any) -> None:
+        if id(x) not in found:
+            if _Tensor._is_view(x):  # of a view too, where the kinds of numbers differ
+                add(_Tensor._base.__get__(x))
+            found[id(x)] = x
+
+    for x in group:
+        if not _is_bare(x):
+            add(x)
+    return list(found.values())
 
 
 def _allocate(nbytes: int, device: str) -> Any:
@@ -270,7 +277,7 @@ def _synchronize(device: str) -> None:
     kind, _, index = device.partition(":")
     wait = getattr(getattr(torch, kind, None), "synchronize", None)
     if wait is not None and kind != "cpu":
-        wait(*([int(index)] if kind in ("cuda", "xpu") else []))
+        wait(*([int(index)] if index and kind != "mps" else []))
 
 
 def _buffer(nbytes: int) -> Any:
@@ -307,16 +314,22 @@ def _checksum(data: Any) -> int:
 
 
 # ---------------------------------------------------------------- setting tensors onto the copy
-def _data_fits_both(move: _Move) -> bool:
-    own = torch._C._get_privateuse1_backend_name()
-    return own not in (move.source.device.type, move.target.device.type)
+def _set_data(move: _Move, undo: list[Callable[[], None]]) -> None:
+    for x in move.tensors:
+        undo.append(functools.partial(_Tensor.data.__set__, x, _Tensor.data.__get__(x)))
+        _set(x, _twin(x, move.target))
 
 
-def _set_all(moves: Sequence[_Move], fits: bool, undo: list[Callable[[], None]]) -> None:
-    pairs = [(x, twin) for move in moves for x, twin in (_twins(move) if not fits else _plain_twins(move))]
-    gradients = [] if fits else [(x, grad) for x, _ in pairs if (grad := _gradient(x)) is not None]
+def _set(x: Any, twin: Any) -> None:
+    _Tensor.data.__set__(x, twin)
+
+
+def _exchange(moves: Sequence[_Move], undo: list[Callable[[], None]]) -> None:
+    pairs = [pair for move in moves for pair in _full_twins(move)]
+    gradients = [(x, grad) for x, _ in pairs if (grad := _gradient(x)) is not None]
     for x, twin in pairs:
-        (_set_data if fits else _swap)(x, twin, undo)
+        undo.append(functools.partial(_swap_back, x, twin, _storage(x)._cdata))
+        _swap(x, twin)
     for x, grad in gradients:  # the halves that came with the exchange have none yet
         _Tensor.grad.__set__(x, grad)
 
@@ -325,25 +338,13 @@ def _gradient(x: Any) -> Any:
     return _Tensor.grad.__get__(x) if _Tensor.is_leaf.__get__(x) else None
 
 
-def _set_data(x: Any, twin: Any, undo: list[Callable[[], None]]) -> None:
-    before = _Tensor.data.__get__(x)
-    undo.append(lambda: _Tensor.data.__set__(x, before))
-    _Tensor.data.__set__(x, twin)
-
-
-def _swap(x: Any, twin: Any, undo: list[Callable[[], None]]) -> None:
-    old = _storage(x)._cdata
-
-    def back() -> None:
-        if _storage(x)._cdata != old:
-            torch._C._swap_tensor_impl(x, twin)
-
-    undo.append(back)
+def _swap(x: Any, twin: Any) -> None:
     torch._C._swap_tensor_impl(x, twin)
 
 
-def _plain_twins(move: _Move) -> list[tuple[Any, Any]]:
-    return [(x, _twin(x, move.target)) for x in move.tensors]
+def _swap_back(x: Any, twin: Any, address: int) -> None:
+    if _storage(x)._cdata != address:
+        torch._C._swap_tensor_impl(x, twin)
 
 
 def _twin(x: Any, storage: Any) -> Any:
@@ -357,7 +358,7 @@ def _twin(x: Any, storage: Any) -> Any:
     return twin
 
 
-def _twins(move: _Move) -> list[tuple[Any, Any]]:
+def _full_twins(move: _Move) -> list[tuple[Any, Any]]:
     """Twins that also have what is kept beside the bytes: base, version, whether a gradient is wanted."""
     made: dict[int, Any] = {}
     for x in move.tensors:
@@ -390,9 +391,3 @@ def _set_version(x: Any, version: int) -> None:
         ask((x,), (version,))
     except TypeError:  # torch before 2.7 takes one tensor
         ask(x, version)
-
-
-def versions(tensors: Iterable[object]) -> dict[int, int]:
-    """``id`` of a tensor → torch's count of the changes made to it."""
-    with _as_plain():
-        return {id(x): _version(x) for x in tensors if not _is_bare(x)}

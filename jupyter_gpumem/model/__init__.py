@@ -11,6 +11,7 @@ from jupyter_gpumem.model.growth import Change, Graph, GraphNode, Growth, Leaks,
 from jupyter_gpumem.model.holdings import Cause, Holder, Holding, Names, NameUse, ObjectUse, Snapshot, Tensor, Why
 from jupyter_gpumem.model.machine import Allocator, CellRun, Device, DeviceReading, Owner, Process, Sample, Shares
 from jupyter_gpumem.model.oom import Baseline, DeviceFault, Diagnosis, Fact, Fault, Origin, OutOfMemory, Reason
+from jupyter_gpumem.model.parking import Direction, Moved, ParkedName, Parking
 from jupyter_gpumem.model.plain import to_json
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "DeviceFault",
     "DeviceReading",
     "Diagnosis",
+    "Direction",
     "Entry",
     "Fact",
     "Fault",
@@ -39,6 +41,7 @@ __all__ = [
     "Holder",
     "Holding",
     "Leaks",
+    "Moved",
     "NameUse",
     "Names",
     "Notice",
@@ -46,6 +49,8 @@ __all__ = [
     "Origin",
     "OutOfMemory",
     "Owner",
+    "ParkedName",
+    "Parking",
     "Plan",
     "Process",
     "Reason",

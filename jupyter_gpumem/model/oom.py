@@ -74,8 +74,8 @@ class DeviceFault:
 class Baseline:
     """What was known before the cell. Plain values: it keeps nothing alive."""
 
-    names: Mapping[str, int] = field(default_factory=dict)
-    """The user's names → id of the value."""
+    names: Mapping[str, int] | None = None
+    """The user's names → id of the value; None if nobody looked."""
     allocators: tuple[Allocator, ...] = ()
     devices: tuple[Device, ...] = ()
     """What the driver said earlier: who has *grown* since is told only with it."""

@@ -62,7 +62,16 @@ class Line:
     warn: bool = False
 
 
-Block = Heading | Bar | Table | Line
+@dataclass(frozen=True)
+class Fold:
+    """Details behind a title. HTML folds them in; text shows them where they are ``open``."""
+
+    title: str
+    blocks: tuple[Block, ...]
+    open: bool = False
+
+
+Block = Heading | Bar | Table | Line | Fold
 
 
 @functools.singledispatch

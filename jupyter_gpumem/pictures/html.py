@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from html import escape
 
 from jupyter_gpumem.model import Snapshot
-from jupyter_gpumem.pictures import explained  # noqa: F401  # so that its blocks are registered
-from jupyter_gpumem.pictures.blocks import Bar, Block, Heading, Line, Segment, Table, blocks, dangling
+from jupyter_gpumem.pictures import advised, diagnosed, explained  # noqa: F401  # so that their blocks are registered
+from jupyter_gpumem.pictures.blocks import Bar, Block, Fold, Heading, Line, Segment, Table, blocks, dangling
 from jupyter_gpumem.pictures.text import visible
 from jupyter_gpumem.units import shown
 
@@ -81,15 +81,22 @@ def _page(found: Sequence[Block]) -> str:
 
 def fragment(found: Sequence[Block]) -> str:
     """Blocks as HTML, for a page that has ``STYLE`` once."""
+    return f'<div class="gpumem">{_parts(found)}</div>'
+
+
+def _parts(found: Sequence[Block]) -> str:
     parts: list[str] = []
     headers: tuple[str, ...] = ()
     for block in found:
         parts.append(_table(block, block.columns == headers) if isinstance(block, Table) else _block(block))
         headers = block.columns if isinstance(block, Table) else () if isinstance(block, Heading) else headers
-    return f'<div class="gpumem">{"".join(parts)}</div>'
+    return "".join(parts)
 
 
-def _block(block: Heading | Bar | Line) -> str:
+def _block(block: Heading | Bar | Line | Fold) -> str:
+    if isinstance(block, Fold):
+        opened = " open" if block.open else ""
+        return f"<details{opened}><summary>{_text(block.title)}</summary>{_parts(block.blocks)}</details>"
     if isinstance(block, Heading):
         # JupyterLab's table of contents would list the headings that it finds in outputs
         figure = f" <span>{_text(block.figure)}</span>" if block.figure else ""

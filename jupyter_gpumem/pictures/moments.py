@@ -102,9 +102,15 @@ def _running(run: CellRun | None, now: float) -> str:
         return "no cell is running"
     seconds = max(0, int(now - run.begun))
     name = f"cell [{run.count}]" if run.count is not None else "a cell"
+    return f"{name} has been running for {_span(seconds)}"
+
+
+def _span(seconds: int) -> str:
+    """``12 s``, ``3 min 5 s``, ``2 h 10 min``."""
     minutes, hours = seconds // 60, seconds // 3600
-    took = f"{hours} h {minutes % 60} min" if hours else f"{minutes} min {seconds % 60} s" if minutes else f"{seconds} s"
-    return f"{name} has been running for {took}"
+    if hours:
+        return f"{hours} h {minutes % 60} min"
+    return f"{minutes} min {seconds % 60} s" if minutes else f"{seconds} s"
 
 
 def _key(device: Device) -> str:
@@ -156,7 +162,7 @@ def _words(recent: Sequence[Moment], now: float) -> str:
 
 
 def _thinned(recent: Sequence[Moment], now: float) -> list[tuple[int, Moment]]:
-    """At most one moment for each step of the line, that with the most; and where it stands. The newest is at the end."""
+    """For each step of the line the moment with the most, and where it stands."""
     found: dict[int, Moment] = {}
     for moment in recent:
         step = min(_POINTS, int(_POINTS * (moment.time - now + SECONDS) / SECONDS))

@@ -100,7 +100,9 @@ _Use = tuple[CellUse, "Allocator | None", "Allocator | None"]
 
 def timeline(timeline: Timeline) -> go.Figure:
     """Allocated bytes before and after each cell, its peak, what is reserved, and the device where that is near."""
-    keys = list(dict.fromkeys((a.framework, a.device) for cell in timeline.cells for a in (*cell.before, *cell.after)))
+    seen = [a for cell in timeline.cells for a in (*cell.before, *cell.after)]
+    # a device that was never used would be an empty row
+    keys = list(dict.fromkeys((a.framework, a.device) for a in seen if a.allocated or a.peak or a.reserved))
     cells = timeline.cells[-(_CELLS // max(1, len(keys))) :]
     shared = len({device for _, device in keys}) < len(keys)
     traces: list[Any] = []
@@ -152,7 +154,7 @@ def _row(uses: Sequence[_Use], total: int | None) -> tuple[dict[str, Any], list[
         x, y = [], []
         for at, (_, old, new) in enumerate(uses):
             x += [at - 0.5, at, at + 0.5]
-            before, after = read(old) if old else 0, read(new) if new else None
+            before, after = read(old) if old else 0 if new else None, read(new) if new else None
             y += [None if size is None else size / divisor for size in (before, after, after)]
         hover = f"{what} %{{y:.4~g}} {unit}<extra></extra>"
         return go.Scatter(x=x, y=y, name=what, mode="lines", hovertemplate=hover, **look)

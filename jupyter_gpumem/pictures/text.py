@@ -6,8 +6,8 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 
 from jupyter_gpumem.model import Snapshot
-from jupyter_gpumem.pictures import explained  # noqa: F401  # so that its blocks are registered
-from jupyter_gpumem.pictures.blocks import Bar, Block, Heading, Line, Table, blocks, dangling
+from jupyter_gpumem.pictures import advised, diagnosed, explained  # noqa: F401  # so that their blocks are registered
+from jupyter_gpumem.pictures.blocks import Bar, Block, Fold, Heading, Line, Table, blocks, dangling
 from jupyter_gpumem.units import shown
 
 _PAGE = 100
@@ -78,6 +78,8 @@ def _section(section: Sequence[Block]) -> list[str]:
             lines += [indent + row for row in _table(block, headed)]
         elif isinstance(block, Line):
             lines += _wrapped(_line(block))
+        elif isinstance(block, Fold) and block.open:
+            lines += _section(block.blocks)
     return lines
 
 

@@ -170,7 +170,7 @@ def test_a_fault_is_told_once(live, sent, monkeypatch):
     def broken(*_):
         raise OSError("no more files")
 
-    monkeypatch.setattr(Live, "_taken", broken)
+    monkeypatch.setattr(Live, "take", broken)
     live._leases["page"] = module._Lease(60, float("inf"), True)
     for _ in range(3):
         live._push(1)

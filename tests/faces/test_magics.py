@@ -27,6 +27,25 @@ def test_json_has_the_records_fields(say):
     assert any(h["holder"]["name"] == "weights" and h["nbytes"] == 4000 for h in seen["holdings"])
 
 
+@pytest.mark.parametrize(
+    ("line", "record"),
+    [
+        ("", "Snapshot"), ("weights", "ObjectUse"), ("--why weights", "Why"), ("--dangling", "Dangling"),
+        ("--account", "Accounts"), ("--diff before", "Growth"),
+    ],
+)
+def test_json_of_each_question(say, line, record):
+    say("%gpumem --mark before")
+    say("weights = torch.zeros(1000)")
+    seen = json.loads(say(f"%gpumem --json {line}")[1])
+    assert (seen["schema"], seen["record"]) == ("jupyter_gpumem/1", record)
+
+
+def test_the_schema_of_json_is_json(say):
+    seen = json.loads(say("%gpumem --json-schema")[1])
+    assert {"Snapshot", "Why", "Holding"} <= set(seen["$defs"])
+
+
 def test_one_object_and_its_holders(say):
     say("weights = torch.zeros(1000)\nalias = [weights]")
     assert "3.9 KiB" in say("%gpumem weights")[1]
@@ -85,6 +104,10 @@ def test_free_says_what_came_back(say):
         ("%gpumem --diff a b c", "one mark or two"),
         ("%gpumem --plot treemop", "did you mean treemap?"),
         ("%gpumem --plot graph", "takes a name"),
+        ("%gpumem --json --plot treemap", "not with --plot"),
+        ("%gpumem --json on", "not with on"),
+        ("%gpumem --why x --account", "--why and --account are two"),
+        ("%gpumem x --dangling", "--dangling and NAME are two"),
         ("%gpufree --device tpu:0", "there is: cpu"),
         ("%%gpufree --keep z\nx = 1", "the cell makes no such name"),
         ("%%gpufree --keep 3\nx = 1", "takes names of Python"),

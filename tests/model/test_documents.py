@@ -28,6 +28,7 @@ ONE_OF_EACH = {
     "accounts": Accounts((ACCOUNT,)),
     "why": model.Why("x", 24, (HOLDING.holder,)),
     "growth": model.Growth("a", "now", ((), (POOL,)), (model.Change("x", model.Cause.NAME, "new", 24, 1),)),
+    "checkup": model.Checkup(("cuda:0",), (model.Advice("a rule", "A title", ("seen",), "1 + 1", 2, "do()", ("x",), "cuda:0"),), ("no model",)),
     "object": model.ObjectUse("x", "dict", 24, (model.NameUse("a", "Tensor", 24, 1, parts=(model.NameUse("b", "Tensor", 24, 1),)),)),
 }
 

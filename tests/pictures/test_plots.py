@@ -132,6 +132,20 @@ def test_each_device_has_its_row():
     assert (figure.layout.yaxis.ticksuffix, figure.layout.yaxis2.ticksuffix) == (" GiB", " MiB")
 
 
+def test_a_device_has_no_line_before_it_was_there_and_no_row_if_it_was_never_used():
+    def pool(device, nbytes):
+        return Allocator("torch", device, nbytes, nbytes, nbytes)
+
+    cells = (
+        CellUse("cell [1]", (), (pool("cpu", GIB),)),
+        CellUse("cell [2]", (), (pool("cuda:0", GIB), pool("cuda:1", 0))),
+    )
+    figure = plots.timeline(model.Timeline(cells))
+    on_gpu = next(trace for trace in figure.data if trace.yaxis == "y2" and trace.name == "allocated")
+    assert list(on_gpu.y) == [None, None, None, 0, 1, 1]
+    assert [note.text for note in figure.layout.annotations] == ["cpu", "cuda:0"]
+
+
 def test_a_timeline_of_nothing():
     assert plots.timeline(model.Timeline(())).data == ()
 
