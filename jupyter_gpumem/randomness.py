@@ -30,7 +30,7 @@ class State:
         generator has none then, it was seeded by the system.
         """
         random.setstate(self.python)
-        numpy = sys.modules.get("numpy.random")
+        numpy = _numpy_random()
         if numpy is not None and self.numpy is not None:
             numpy.set_state(self.numpy)
         for framework in frameworks.loaded():
@@ -39,9 +39,14 @@ class State:
 
 def take() -> State:
     """The states now. Nothing is drawn, imported or initialised for it."""
-    numpy = sys.modules.get("numpy.random")
+    numpy = _numpy_random()
     return State(
         python=random.getstate(),
         numpy=numpy.get_state(legacy=False) if numpy is not None else None,
         frameworks={framework.name: framework.random_states() for framework in frameworks.loaded()},
     )
+
+
+def _numpy_random() -> Any:
+    """``numpy.random``, which newer versions import only when it is first asked for; None without numpy."""
+    return getattr(sys.modules.get("numpy"), "random", None)

@@ -146,14 +146,22 @@ def replace_outputs(shell: Shell | None, values: Iterable[Any], record: Callable
 # ---------------------------------------------------------------- the last error
 def errors(shell: Shell | None) -> list[BaseException]:
     """The exceptions that the shell or Python keep as the last one, each once; not those that hang on them."""
+    found: list[Any] = list(shown_errors(shell))
+    for cell in _results() if shell is not None else ():
+        found += [cell.error_in_exec, cell.error_before_exec]
+    return _each_once(found)
+
+
+def shown_errors(shell: Shell | None) -> list[BaseException]:
+    """Those of :func:`errors` that were shown: to find the results of cells takes a look at all objects."""
     found = [getattr(sys, name, None) for name in ("last_exc", "last_value")]
-    if shell is not None:
-        for formatter in _formatters(shell):
-            found += [getattr(formatter, name, None) for name in ("evalue", "value", "last_syntax_error")]
-        for cell in _results():
-            found += [cell.error_in_exec, cell.error_before_exec]
-    unique = {id(error): error for error in found if isinstance(error, BaseException)}
-    return list(unique.values())
+    for formatter in _formatters(shell) if shell is not None else ():
+        found += [getattr(formatter, name, None) for name in ("evalue", "value", "last_syntax_error")]
+    return _each_once(found)
+
+
+def _each_once(found: Iterable[Any]) -> list[BaseException]:
+    return list({id(error): error for error in found if isinstance(error, BaseException)}.values())
 
 
 def error_leftovers(shell: Shell | None) -> list[Any]:

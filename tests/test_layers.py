@@ -50,7 +50,7 @@ ROWS = [
         "analysis.reasons",
         "analysis.verdict",
     ],
-    ["pictures.blocks", "pictures.explained", "pictures.diagnosed", "pictures.advised", "pictures.text", "pictures.html", "pictures.tiles", "pictures.graph_svg", "pictures.treemap_svg", "pictures.timeline_svg", "pictures.moments", "pictures.report", "pictures.plots"],
+    ["pictures.blocks", "pictures.explained", "pictures.diagnosed", "pictures.moved", "pictures.advised", "pictures.text", "pictures.html", "pictures.tiles", "pictures.graph_svg", "pictures.treemap_svg", "pictures.timeline_svg", "pictures.moments", "pictures.report", "pictures.plots"],
     ["actions.moving", "actions.planning", "actions.cleaning", "actions.offers", "actions.leaks", "actions.recording", "actions.relocation", "actions.parking", "actions.watcher"],
     [
         "faces.grammar",

@@ -69,6 +69,19 @@ def test_nothing_is_imported():
     assert done.stdout.strip() == "[]"
 
 
+def test_numpys_generator_is_taken_before_its_first_use():
+    code = """
+import numpy
+from jupyter_gpumem import randomness
+state = randomness.take()
+first = numpy.random.rand()
+state.restore()
+assert numpy.random.rand() == first
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+
+
 def test_a_framework_imported_later_begins_anew():
     code = """
 from jupyter_gpumem import randomness

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from jupyter_gpumem import frameworks, session
 from jupyter_gpumem.actions.rewind import Start
-from jupyter_gpumem.analysis import failures
+from jupyter_gpumem.analysis import failures, forecast
 from jupyter_gpumem.analysis.snapshot import HOST, watched_devices
 from jupyter_gpumem.errors import InputError
 from jupyter_gpumem.frameworks import Batches
@@ -175,11 +175,11 @@ def find_batch_size(
     most: int | None,
     device: str | None,
     show: Callable[[Notice], object],
-    forecast: Callable[[int], bool | None] | None = None,
+    foreseen: Callable[[int], bool | None] | None = None,
 ) -> int:
     """The largest n with which a step runs; see ``jupyter_gpumem.find_batch_size``.
 
-    ``forecast(n)`` says whether it will fit without trying, None if that cannot be told. The tries then begin there.
+    ``foreseen(n)`` says whether it will fit without trying, None if that cannot be told. The tries then begin there.
     """
     start = whole(start, "start")
     bound = _MOST if most is None else whole(most, "most")
@@ -189,7 +189,7 @@ def find_batch_size(
         raise InputError("give most=: where host memory is used, too much of it ends the process without an error")
     tries = _Tries(step, show)
     try:
-        guess = _forecast_guess(forecast, start, bound, tries.back) if forecast is not None else None
+        guess = _guess(foreseen, start, bound, tries.back) if foreseen is not None else None
         if guess is not None:
             tries.say(f"by forecast {guess} is the largest")
         first, stride = (start, start) if not guess else (guess, 1)
@@ -205,15 +205,28 @@ def find_batch_size(
     return found
 
 
-def _forecast_guess(
-    forecast: Callable[[int], bool | None], start: int, bound: int, back: Callable[[], None]
+def by_forecast(step: Callable[[int], object], device: str | None) -> Callable[[int], bool | None]:
+    """Whether a step will fit, by rehearsing it; None where it cannot be rehearsed, or the room is not known."""
+
+    def fits(number: int) -> bool | None:
+        try:
+            told = [one.fits for one in forecast.take(None, "step", step, (number,), device=device, batches=False).devices]
+        except InputError:
+            return None
+        return None if None in told or not told else all(told)
+
+    return fits
+
+
+def _guess(
+    foreseen: Callable[[int], bool | None], start: int, bound: int, back: Callable[[], None]
 ) -> int | None:
     """The largest size that should fit; None where one of them cannot be told."""
     unknown = False
 
     def fits(number: int) -> bool:
         nonlocal unknown
-        said = None if unknown else forecast(number)
+        said = None if unknown else foreseen(number)
         back()
         unknown = said is None
         return bool(said)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, ParamSpec, Protocol, TypeVar
 
 from jupyter_gpumem import frameworks, session
-from jupyter_gpumem.actions import cleaning
+from jupyter_gpumem.actions import cleaning, parking
 from jupyter_gpumem.actions.leaks import LeakWatch
 from jupyter_gpumem.actions.planning import Request, prepare
 from jupyter_gpumem.analysis import holders, sites
@@ -24,7 +24,7 @@ from jupyter_gpumem.analysis.ledger import Ledger
 from jupyter_gpumem.analysis.objects import names_in_use, use_of
 from jupyter_gpumem.analysis.snapshot import total_bytes, watched_devices
 from jupyter_gpumem.errors import InputError
-from jupyter_gpumem.model import Allocator, Cause, CellUse, NameUse, Notice, Plan, Report
+from jupyter_gpumem.model import Allocator, Cause, CellUse, NameUse, Notice, Parking, Plan, Report
 from jupyter_gpumem.units import shown
 
 _P = ParamSpec("_P")
@@ -43,6 +43,8 @@ class Directive:
     """Names that the cell makes and the user wants; one that it does not make is a slip."""
     always_keep: tuple[str, ...] = ()
     """Names from the settings: kept where a cell makes them."""
+    to_host: tuple[str, ...] = ()
+    """Names that stay too, their device memory moved to the host."""
     device: str | None = None
     dry_run: bool = False
     keep_traceback: bool = False
@@ -185,6 +187,8 @@ class Watcher:
             if self._watched is not None:
                 self._watched.append(use)
             self._show(use)
+            if cell.directive.to_host:
+                self._show(self._park(cell.directive))
             if cell.directive.brief:
                 self._point_out(result)
             if cell.directive.leak and result.success:
@@ -272,6 +276,12 @@ class Watcher:
             peak_line=peak_line,
         )
 
+    def _park(self, directive: Directive) -> Parking:
+        there = session.user_names(self._shell)  # a cell that failed may not have made all of them
+        objects = parking.values(self._shell, [name for name in directive.to_host if name in there])
+        device = directive.device or self._settings.device or None
+        return (parking.plan_park if directive.dry_run else parking.park)(self._shell, objects, device)
+
     def _judge(self, text: str, title: str, directive: Directive) -> None:
         """One more round of the same cell. A cell that was edited begins anew."""
         while len(self._leaks) >= _MOST_LEAK_CELLS and text not in self._leaks:
@@ -290,13 +300,13 @@ class Watcher:
 
     def _request(self, cell: _Cell, directive: Directive, window: Window, failed: bool) -> Request:
         values = session.user_names(self._shell)
-        missing = [name for name in directive.keep if name not in values]
+        missing = [name for name in (*directive.keep, *directive.to_host) if name not in values]
         if missing and not failed:  # a cell that failed may not have come so far
             raise InputError(
                 f"nothing is freed: the cell made no {missing[0]!r} to keep; it made: "
                 + (", ".join(name for name in values if name not in cell.names) or "no name")
             )
-        stay = {*cell.names, *directive.keep, *directive.always_keep}
+        stay = {*cell.names, *directive.keep, *directive.to_host, *directive.always_keep}
         fresh = {name: value for name, value in values.items() if name not in stay}
 
         def is_new(stored: Stored) -> bool:

@@ -30,6 +30,10 @@ _MOST_SEARCHES = 100
 _PREFETCHED = ("_task_info", "_data_queue")
 """Where the iterator of a DataLoader keeps batches that its workers have sent and nobody has asked for yet."""
 _PLAIN = (dict, *SEQUENCES)
+_OPEN = (*_PLAIN, types.MethodType, partial)
+"""Types that show all that they hold."""
+_LEAF = "AccumulateGrad"
+"""The node of an autograd graph that ends in a leaf."""
 _FUNCTIONS, _SEARCHED, _GRAPHS = range(3)
 """What waits until all that is plainly there has been counted, in this order."""
 
@@ -74,10 +78,11 @@ class _Node:
         return part
 
     def finished(self, is_root: bool = False) -> NameUse:
-        """The record, with its parts largest first and without those that hold nothing."""
+        """The record, with its parts largest first and without those that have nothing to tell."""
         listed = [part.finished() for part in self.parts]
         held = [part for part in listed if part.storages]
-        shown = [part for part, node in zip(listed, self.parts, strict=True) if part.storages or node.shared_with]
+        both = zip(listed, self.parts, strict=True)
+        shown = [part for part, node in both if part.storages or part.parts or node.shared_with]
         nbytes = self.nbytes + sum(part.nbytes for part in held)
         if self.storages and (held or is_root):
             shown.append(NameUse("storage", "storage", self.nbytes, self.storages))
@@ -99,6 +104,7 @@ class _Tree:
         """Storage of a parameter → where it has been counted."""
         self.opened: dict[int, object] = {id(one): one for one in self.barriers}
         self.later: list[list[Callable[[], None]]] = [[], [], []]
+        self.asked_for = value
         self.kinds: dict[type, tuple[Framework, frameworks.Kind] | None] = {}
 
     def build(self, name: str, value: object) -> NameUse:
@@ -116,6 +122,7 @@ class _Tree:
 
     def clear(self) -> None:
         """Let go of every live object."""
+        self.asked_for = None
         self.opened.clear()
         self.kinds.clear()
         self.later.clear()
@@ -161,7 +168,7 @@ class _Tree:
             else:
                 for key, item in items(value) if known is None else ():
                     self._add(node, key, item, depth)
-                if not instance_dict(value) and type(value) not in _PLAIN:  # of C code, which may have more
+                if not instance_dict(value) and type(value) not in _OPEN:  # of C code, which may have more
                     self.later[_SEARCHED].append(partial(self._search, node, value))
 
     def _search(self, node: _Node, value: object) -> None:
@@ -288,18 +295,22 @@ class _Tree:
         """The operations behind a tensor, with what each saved and no earlier part has."""
         group = node.add(f"graph ({saved_tensors(tensor)} saved tensors)", "graph")
         found = Operations(tensor)
+        # the leaves first: an operation that uses a weight keeps it, but it is not the operation that it came with
+        leaves = [one for node in found.order if type_name(node) == _LEAF for one in found.saved[id(node)]]
+        names = names_of(self.shell, leaves) if tensor is self.asked_for else {}
+        for leaf in leaves:
+            for framework in frameworks.loaded():
+                if framework.kind(type(leaf)) == "tensor":
+                    part = self._add_tensor(group, names.get(id(leaf), "leaf"), framework, leaf)
+                    for grad in framework.referents(leaf):
+                        self._add_tensor(part, ".grad", framework, grad)
         for operation in found.order:
-            saved = found.saved[id(operation)]
-            part = group.add("leaf" if type_name(operation) == "AccumulateGrad" else type_name(operation), "saved")
-            mine = [one for one in saved if self._count(part, one)]
+            part = group.add(type_name(operation), "saved")
+            mine = [one for one in found.saved[id(operation)] if self._count(part, one)]
             known = self._kind(mine[0]) if len(mine) == 1 else None
             if known is not None:
                 told = known[0].describe(mine[0])
                 part.kind, part.shape, part.dtype = told.kind, told.shape, told.dtype
-            for one in saved:
-                for framework in frameworks.loaded():
-                    for grad in framework.referents(one):
-                        self._count(part.add(".grad", "gradient"), grad)
         found.clear()
 
 

@@ -16,6 +16,8 @@ from jupyter_gpumem.model import Baseline, Origin, OutOfMemory, Reason
 from jupyter_gpumem.units import shown
 
 _EXPAND = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
+_LEAST_DANGLING, _LEAST_OTHERS = 100, 20
+"""A hundredth, a twentieth of the device: less is no cause, though a request may fail for want of less."""
 
 
 class Case(NamedTuple):
@@ -125,7 +127,7 @@ def _dangling(case: Case) -> Finding | None:
         return None
     gone = case.dangling
     nbytes = sum(one.nbytes for one in gone)
-    if gone and fits(found, gone):
+    if nbytes * _LEAST_DANGLING >= (found.total or 0) and gone and fits(found, gone):
         who = _largest(gone, "dangling")
         return Finding(
             Reason.DANGLING,
@@ -192,11 +194,16 @@ def _leaked(case: Case) -> Finding | None:
 def _others(case: Case) -> Finding | None:
     found = case.found
     short = found.short
-    if short is None or found.others is None or found.others < short or short <= 0:
+    if short is None or short <= 0 or _weighty_others(case) < short:
         return None
     listed = ", ".join(f"{one.label} {shown(one.nbytes)}" for one in found.processes[:2])
     who = f"others hold {shown(found.others)} of {found.device}" + (f": {listed}" if listed else "")
     return Finding(Reason.OTHERS, f"{who}; without them it would have fitted", *_cure_others(case))
+
+
+def _weighty_others(case: Case) -> int:
+    others = case.found.others or 0
+    return others if others * _LEAST_OTHERS >= (case.found.total or 0) else 0
 
 
 def _cure_others(case: Case) -> tuple[str, str]:
@@ -208,9 +215,10 @@ def _cure_others(case: Case) -> tuple[str, str]:
 def _nothing_else(case: Case) -> Finding | None:
     """Neither what dangles nor what others hold would have been enough, not even together."""
     found = case.found
-    short, others = found.short, found.others
-    known = short is not None and short > 0 and others is not None and not found.partial
-    if not known or case.step + (found.asked or 0) <= 0 or found.of("dangling") + (others or 0) >= (short or 0):
+    short = found.short
+    if short is None or short <= 0 or found.others is None or found.partial:
+        return None
+    if found.of("dangling") + _weighty_others(case) >= short:
         return None
     return _as_step(case)
 

@@ -3,14 +3,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from jupyter_gpumem import devices, session
+from jupyter_gpumem import devices, frameworks, session
 from jupyter_gpumem.analysis import failures
 from jupyter_gpumem.analysis.accrued import accrued
 from jupyter_gpumem.analysis.failures import read as read
 from jupyter_gpumem.analysis.growth import Mark
+from jupyter_gpumem.analysis.inventory import is_watched
 from jupyter_gpumem.analysis.reasons import Case, finding, most_that_fit, with_batch
 from jupyter_gpumem.analysis.shortage import gather
-from jupyter_gpumem.analysis.snapshot import HOST, allocators, named, watched_devices
+from jupyter_gpumem.analysis.snapshot import HOST, named
 from jupyter_gpumem.errors import InputError
 from jupyter_gpumem.introspect import type_name
 from jupyter_gpumem.model import Baseline, CellUse, DeviceFault, Diagnosis, Fact, Origin, OutOfMemory, Reason
@@ -26,11 +27,14 @@ def baseline(
     cells: Sequence[CellUse] = (),
     with_devices: bool = False,
 ) -> Baseline:
-    """What is to be known before a cell runs. ``with_devices`` asks the drivers too, some milliseconds."""
-    errors = session.errors(shell)
+    """What is to be known before a cell runs: cheap enough for every cell. ``with_devices`` asks the drivers too, for
+    some milliseconds.
+    """
+    errors = session.shown_errors(shell)
+    mine = [a for framework in frameworks.loaded() for a in framework.allocators()]
     return Baseline(
         names={name: id(value) for name, value in session.user_names(shell).items()},
-        allocators=tuple(a for a in allocators(watched or watched_devices()) if a.device != HOST),
+        allocators=tuple(a for a in mine if watched is None or is_watched(a.device, watched)),
         devices=tuple(named(devices.read())) if with_devices else (),
         cells=tuple(cells[-_LAST_CELLS:]),
         last_error=_named(shell, errors[0]) if errors else None,

@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import Any, ParamSpec, TypeVar, overload
 
 from jupyter_gpumem import session
-from jupyter_gpumem.actions import cleaning, leaks
+from jupyter_gpumem.actions import cleaning, leaks, parking
 from jupyter_gpumem.actions.planning import Request
 from jupyter_gpumem.actions.watcher import Watch
 from jupyter_gpumem.analysis import account as _account
@@ -36,6 +36,7 @@ from jupyter_gpumem.model import (
     Leaks,
     Notice,
     ObjectUse,
+    Parking,
     Plan,
     Report,
     Snapshot,
@@ -206,6 +207,40 @@ def _request(names: tuple[str, ...], device: str | None, keep_output: bool, keep
         output=not keep_output,
         error=not keep_traceback,
     )
+
+
+def park(*objects: object, device: str | None = None) -> Parking:
+    """Move what some objects (models, optimizers, tensors, containers of them) have on the device to host memory.
+
+    In place: every reference, view, tied weight, gradient and optimizer state stays valid, and the device's memory
+    goes back to the driver. All of it moves or nothing: raises InputError with the reasons, such as an autograd graph
+    that can still run backward, references that cannot be seen, too little host memory. Only weak references are kept.
+    """
+    shell = session.current()
+    return parking.park(shell, parking.labelled(shell, objects), device)
+
+
+def restore(*objects: object) -> Parking:
+    """Bring parked objects back to the devices that they came from; without arguments everything that is parked.
+
+    All of it moves or nothing: raises InputError if a device has no room, with who holds it. What was changed in host
+    memory comes back as changed.
+    """
+    shell = session.current()
+    return parking.restore(shell, parking.labelled(shell, objects) if objects else None)
+
+
+def parked(*objects: object, device: str | None = None) -> parking.Parked:
+    """Keep objects in host memory inside a block, so that others have the device meanwhile::
+
+        with parked(teacher, teacher_optimizer):
+            train(student)
+
+    They come back at the end, after an error too. What is deleted inside the block is not brought back. Raises
+    InputError as :func:`park` and :func:`restore` do.
+    """
+    shell = session.current()
+    return parking.Parked(shell, parking.labelled(shell, objects), device)
 
 
 def watch(name: str = "block", device: str | None = None, show: Callable[[object], None] | None = None) -> Watch:

@@ -6,7 +6,7 @@ from typing import Any
 from jupyter_gpumem import session
 from jupyter_gpumem.faces import grammar
 
-_KEYS = ("%gpumem", "%%gpumem", "%gpufree", "%%gpufree")
+_KEYS = ("%gpumem", "%%gpumem", "%gpufree", "%%gpufree", "%gpurestore")
 
 
 def complete(shell: session.Shell, event: Any) -> list[str]:
@@ -20,7 +20,8 @@ def complete(shell: session.Shell, event: Any) -> list[str]:
         return flags
     names = list(session.user_names(shell))
     if event.command == "%%gpufree":
-        return [*flags, *names] if before.rstrip().endswith("--keep") or "," in before else flags
+        takes_names = before.rstrip().endswith(("--keep", "--to-host")) or "," in before
+        return [*flags, *names] if takes_names else flags
     return [*names, *flags]
 
 

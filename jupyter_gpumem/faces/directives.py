@@ -93,12 +93,14 @@ def check(shell: session.Shell, word: str, line: str, body: str) -> Directive:
         watched_devices(options.device)
     if word == "gpumem":
         return Directive(device=options.device, leak=options.leak, keep_traceback=options.keep_traceback)
-    _check_kept(shell, options.keep, body)
+    _check_kept(shell, "--keep", options.keep, body)
+    _check_kept(shell, "--to-host", options.to_host, body)
     if options.retry or options.halve:
         _check_retry(shell, options.halve, body)
     return Directive(
         clean=True,
         keep=options.keep,
+        to_host=options.to_host,
         device=options.device,
         dry_run=options.dry_run,
         keep_traceback=options.keep_traceback,
@@ -116,7 +118,7 @@ def _check_retry(shell: session.Shell, halve: Sequence[str], body: str) -> None:
     import_module("jupyter_gpumem.faces.retrying").check_halved(halve, body, session.user_names(shell))
 
 
-def _check_kept(shell: session.Shell, keep: Sequence[str], body: str) -> None:
+def _check_kept(shell: session.Shell, flag: str, keep: Sequence[str], body: str) -> None:
     made = _names_made(body)
     if made is None:
         return
@@ -126,7 +128,7 @@ def _check_kept(shell: session.Shell, keep: Sequence[str], body: str) -> None:
             near = difflib.get_close_matches(name, made, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             names = ", ".join(sorted(made)) or "none"
-            raise InputError(f"--keep {name}: the cell makes no such name; it makes: {names}{hint}")
+            raise InputError(f"{flag} {name}: the cell makes no such name; it makes: {names}{hint}")
 
 
 def _names_made(body: str) -> set[str] | None:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 _NAME = "jupyter_gpumem"
 """Where the extension lies in ``shell.meta``, the place that IPython has for that; so it lives as long as the shell."""
 _WORD = "%%gpu"
+_FRAMEWORKS = {"torch"}
+_MOST_NESTED = 16
 _MOST_CELLS = 1000
 """Records of watched cells that are kept for the timeline, a few hundred bytes each."""
 
@@ -36,6 +38,8 @@ class _Extension:
         self._shell = weakref.ref(shell)
         self._watcher: Watcher | None = None
         self._link: Link | None = None
+        self._baselines: dict[int, Any] = {}
+        """id of a running cell's info → what was known before it."""
         self.settings = GPUMem(parent=shell)
         self.cells: deque[CellUse] = deque(maxlen=_MOST_CELLS)
         self.magics = GPUMemMagics(shell, self.settings, self.cells)
@@ -53,12 +57,15 @@ class _Extension:
         if self._link is not None:
             shell = self._shell()
             self._link.live.begin(info, session.count_at_start(shell) if info.store_history else None)
+        if self.settings.after_error != "off" and not _FRAMEWORKS.isdisjoint(sys.modules):
+            self._remember(info)
         if self._watcher is not None or self.settings.every_cell or _WORD in (info.raw_cell or ""):
             self._made_watcher().before(info)
 
     def after(self, result: Any) -> None:
         """``post_run_cell``."""
-        failed = self._failed(result) if result.error_in_exec is not None else False
+        baseline = self._baselines.pop(id(result.info), None)
+        failed = self._failed(result, baseline) if result.error_in_exec is not None else False
         directive = self._watcher.after(result) if self._watcher is not None else None
         if failed and not (directive is not None and (directive.clean or directive.keep_traceback)):
             self._guarded(lambda aftermath: aftermath.give_back(self._shell(), self._watched(), result, showing.show))
@@ -68,15 +75,22 @@ class _Extension:
             self._link.live.end(info, count, failed=not result.success)
 
     # -------------------------------------------------------- after a cell has failed
-    def _failed(self, result: Any) -> bool:
+    def _remember(self, info: Any) -> None:
+        """What a verdict will want to know of the moment before the cell."""
+        if len(self._baselines) >= _MOST_NESTED:  # cells that never got their second event
+            self._baselines.clear()
+        devices = self._link.live.devices if self._link is not None else ()
+        self._baselines[id(info)] = self._guarded(
+            lambda aftermath: aftermath.remember(self._shell(), self._watched(), self.cells, devices)
+        )
+
+    def _failed(self, result: Any, baseline: Any) -> bool:
         """Say why, if it is about memory; and whether what the error holds is to be freed."""
         when = self.settings.after_error
         if when == "off":
             return False
         said = self._guarded(
-            lambda aftermath: aftermath.tell_why(
-                self._shell(), result.error_in_exec, self._watched(), self.cells, showing.show
-            )
+            lambda aftermath: aftermath.tell_why(self._shell(), result.error_in_exec, baseline, showing.show)
         )
         kind = type(said).__name__
         return kind == "OutOfMemory" or (when == "any" and kind != "DeviceFault")

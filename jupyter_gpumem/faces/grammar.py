@@ -153,9 +153,21 @@ def line_gpufree() -> _Parser:
     )
     parser.add_argument("names", nargs="*", help="names to delete")
     parser.add_argument("--dry-run", action="store_true", help="show the plan, do nothing")
+    parser.add_argument("--to-host", metavar="a,b", action=_Names, default=(), help="move these to host memory instead")
     parser.add_argument("--keep-output", action="store_true", help="leave Out, _, __ and ___ alone")
     parser.add_argument("--keep-traceback", action="store_true", help="leave the last error alone, for %%debug")
     _device(parser)
+    return parser
+
+
+def line_gpurestore() -> _Parser:
+    """``%gpurestore``."""
+    parser = _Parser(
+        "%gpurestore",
+        "Bring back to the device what %gpufree --to-host has moved to host memory; without names all of it.",
+    )
+    parser.add_argument("names", nargs="*", help="names to bring back, as a b or a,b")
+    parser.add_argument("--dry-run", action="store_true", help="show the plan, do nothing")
     return parser
 
 
@@ -167,6 +179,7 @@ def cell_gpufree() -> _Parser:
         "Names that existed before stay, and so do values without device memory.",
     )
     parser.add_argument("--keep", metavar="a,b", action=_Names, default=(), help="names of the cell that stay")
+    parser.add_argument("--to-host", metavar="a,b", action=_Names, default=(), help="these stay, in host memory")
     parser.add_argument("--dry-run", action="store_true", help="show the plan, free nothing")
     parser.add_argument("--keep-traceback", action="store_true", help="leave an error's frames alone, for %%debug")
     parser.add_argument("--retry", metavar="N", type=_count, help="run again after out of memory, at most N times")
@@ -177,4 +190,4 @@ def cell_gpufree() -> _Parser:
 
 
 CELLS = {"gpumem": cell_gpumem, "gpufree": cell_gpufree}
-LINES = {"gpumem": line_gpumem, "gpufree": line_gpufree}
+LINES = {"gpumem": line_gpumem, "gpufree": line_gpufree, "gpurestore": line_gpurestore}

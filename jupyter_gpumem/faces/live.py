@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from jupyter_gpumem.faces import wire
 
 if TYPE_CHECKING:
-    from jupyter_gpumem.model import CellRun, Sample
+    from jupyter_gpumem.model import CellRun, Device, Sample
 
 _MOST_PAGES = 32
 _PATIENCE, _SLOW = 600.0, 30.0
@@ -82,6 +82,8 @@ class Live:
         self._pid = os.getpid()
         self._fault: str | None = None
         self._ended: list[Viewer] = []
+        self.devices: tuple[Device, ...] = ()
+        """As they were last read."""
 
     # -------------------------------------------------------- pages
     def watch(self, page: str, interval: int, lease: int, renewable: bool) -> dict[str, int]:
@@ -252,6 +254,7 @@ class Live:
         first = self._runs[:1]
         running = first[0].record(first[0].count) if first else None
         taken: Sample = import_module("jupyter_gpumem.analysis.sample").take(running)
+        self.devices = taken.devices
         return taken
 
     def _tell(self, text: str) -> None:

@@ -1,4 +1,4 @@
-"""``%gpumem``, ``%%gpumem``, ``%gpufree``, ``%%gpufree``: each parses, calls one function and shows its record.
+"""``%gpumem``, ``%%gpumem``, ``%gpufree``, ``%%gpufree``, ``%gpurestore``: each parses, calls one function and shows its record.
 
 The functions are imported when they are first called, so that loading the extension stays cheap.
 """
@@ -15,7 +15,7 @@ from jupyter_gpumem import session
 from jupyter_gpumem.errors import InputError
 from jupyter_gpumem.faces import grammar
 from jupyter_gpumem.faces.settings import GPUMem
-from jupyter_gpumem.faces.showing import show, show_dangling
+from jupyter_gpumem.faces.showing import progress, show, show_dangling
 
 
 @magics_class
@@ -31,9 +31,9 @@ class GPUMemMagics(Magics):  # type: ignore[misc]  # IPython's classes are untyp
         self.live: Any = None
         """What takes samples for a kernel's pages and widgets; None in a shell without a kernel."""
         self._view: Any = None
-        for word in grammar.LINES:
-            self.magics["line"][word] = _with_usage(getattr(self, f"_line_{word}"), grammar.LINES[word]())
-            self.magics["cell"][word] = _with_usage(getattr(self, f"_cell_{word}"), grammar.CELLS[word]())
+        for kind, parsers in (("line", grammar.LINES), ("cell", grammar.CELLS)):
+            for word, parser in parsers.items():
+                self.magics[kind][word] = _with_usage(getattr(self, f"_{kind}_{word}"), parser())
 
     # -------------------------------------------------------- line magics
     def _line_gpumem(self, line: str) -> None:
@@ -120,6 +120,9 @@ class GPUMemMagics(Magics):  # type: ignore[misc]  # IPython's classes are untyp
 
     def _line_gpufree(self, line: str) -> None:
         options = grammar.line_gpufree().read(line)
+        if options.to_host:
+            self._park(options)
+            return
         api: Any = import_module("jupyter_gpumem.faces.api")
         act: Callable[..., object] = api.plan if options.dry_run else api.free
         show(
@@ -130,6 +133,27 @@ class GPUMemMagics(Magics):  # type: ignore[misc]  # IPython's classes are untyp
                 keep_traceback=options.keep_traceback,
             )
         )
+
+    def _park(self, options: Any) -> None:
+        if options.names or options.keep_output or options.keep_traceback:
+            raise InputError("--to-host moves and deletes nothing: give it --device and --dry-run alone")
+        parking = import_module("jupyter_gpumem.actions.parking")
+        objects = parking.values(self.shell, options.to_host)
+        device = options.device or self._settings.device or None
+        if options.dry_run:
+            show(parking.plan_park(self.shell, objects, device))
+        else:
+            show(parking.park(self.shell, objects, device, progress("to host memory")))
+
+    def _line_gpurestore(self, line: str) -> None:
+        options = grammar.line_gpurestore().read(line)
+        parking = import_module("jupyter_gpumem.actions.parking")
+        names = [name for word in options.names for name in word.split(",") if name]
+        objects = parking.values(self.shell, names) if names else None
+        if options.dry_run:
+            show(parking.plan_restore(self.shell, objects))
+        else:
+            show(parking.restore(self.shell, objects, progress("back to the device")))
 
     # -------------------------------------------------------- cell magics
     def _cell_gpumem(self, line: str, cell: str) -> None:

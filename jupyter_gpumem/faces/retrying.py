@@ -74,7 +74,8 @@ class Armed:
             )
             return in_a_loop(tree, directive.halve, self._shell.ast_node_interactivity)
         except Exception as fault:
-            self._show(Notice(f"jupyter_gpumem: this cell cannot be tried again: {type(fault).__name__}: {fault}", True))
+            why = f"{type(fault).__name__}: {fault}"
+            self._show(Notice(f"jupyter_gpumem: this cell cannot be tried again: {why}", fault=True))
             return tree
 
     def close(self) -> None:

@@ -1,10 +1,13 @@
 """Records on the screen: the renderers, registered with a shell's formatters and taken back."""
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
 from jupyter_gpumem import session
+from jupyter_gpumem.units import shown
 
 _RECORDS = tuple(
     (f"jupyter_gpumem.model.{module}", record)
@@ -15,10 +18,15 @@ _RECORDS = tuple(
         "growth": ("Graph", "Growth", "Leaks", "Timeline"),
         "holdings": ("ObjectUse", "Snapshot", "Why"),
         "oom": ("DeviceFault", "Diagnosis"),
+        "parking": ("Parking",),
     }.items()
     for record in records
 )
 """Module and class of each record that has a picture."""
+_SILENT = 1.0
+_EVERY = 0.25
+"""Seconds before a progress line appears, and between two states of it."""
+_BAR = 30
 
 
 def show(record: object) -> None:
@@ -46,6 +54,29 @@ def show_bundle(bundle: dict[str, Any]) -> None:
     from IPython.display import display
 
     display(bundle, raw=True)
+
+
+def progress(verb: str, clock: Callable[[], float] = time.monotonic) -> Callable[[int, int], None]:
+    """What shows one line that changes, for bytes done and bytes in all: after a second, four times a second at most."""
+    begun = told = clock()
+    handle: Any = None
+
+    def tell(done: int, total: int) -> None:
+        nonlocal handle, told
+        now = clock()
+        if now - begun < _SILENT or (now - told < _EVERY and done < total) or (done >= total and handle is None):
+            return
+        told = now
+        bar = "█" * round(_BAR * done / total)
+        line = {"text/plain": f"{verb} [{bar:{_BAR}}] {shown(done)} of {shown(total)}"}
+        if handle is None:
+            from IPython.display import display
+
+            handle = display(line, raw=True, display_id=True)
+        else:
+            handle.update(line, raw=True)
+
+    return tell
 
 
 def register(shell: session.Shell) -> None:

@@ -38,13 +38,12 @@ class LiveView:
         self._watched: tuple[str, ...] = watched_devices(device) if device else ()
         self._past: dict[str, deque[Moment]] = {}
         self._said: Sequence[Block] = ()
-        full = ipywidgets.Layout(width="100%")
         # a page needs the style sheet once, and not with each message
         style = ipywidgets.HTML(html.STYLE, layout=ipywidgets.Layout(display="none"))
-        self._body = ipywidgets.HTML(layout=full)
+        self._body = ipywidgets.HTML()
         self._resume = ipywidgets.Button(description="Resume", layout=ipywidgets.Layout(display="none", width="auto"))
         self._resume.on_click(self._go_on)
-        self._box = ipywidgets.VBox([style, self._body, self._resume], layout=full)
+        self._box = ipywidgets.VBox([style, self._body, self._resume])
 
     def open(self) -> None:
         """Display it, and follow."""

@@ -64,6 +64,14 @@ class Loader(NamedTuple):
     """The processes that live now."""
 
 
+class CannotRehearse(Exception):
+    """A call cannot be made without data: why, in one sentence, and on which line of the user's."""
+
+    def __init__(self, problem: str, frame: Frame | None = None) -> None:
+        super().__init__(problem)
+        self.frame = frame
+
+
 class Input(NamedTuple):
     """A tensor that a call works with, and that neither a module nor an optimizer owns."""
 
@@ -337,6 +345,22 @@ class Framework(Protocol):
 
     def mark_versions(self, objects: Iterable[object]) -> Versions:
         """Remember what the tensors and modules among ``objects`` are now, to see later what was written to."""
+
+    def rehearse(
+        self,
+        function: Callable[..., object],
+        args: Sequence[object],
+        kwargs: Mapping[str, object],
+        sizes: Mapping[int, int],
+    ) -> Rehearsal:
+        """Make a call with copies of all that it reaches, on tensors without memory. ``sizes`` gives inputs, by ``id``,
+        another first dimension. The random generators move on.
+
+        Raises CannotRehearse for what has to be known, or cannot be copied.
+        """
+
+    def free_bytes(self, device: str) -> int | None:
+        """What is free on a device where this process has memory already; None for any other."""
 
     def open_window(self) -> Window:
         """Begin to measure peaks."""

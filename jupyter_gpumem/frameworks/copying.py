@@ -63,9 +63,10 @@ class Copier:
         made = self._tensor(obj)
         if made is None:
             made = self._copied(obj, cls)
-        return self._keep(obj, made)
+        return self.keep(obj, made)
 
-    def _keep(self, obj: object, made: Any) -> Any:
+    def keep(self, obj: object, made: Any) -> Any:
+        """Let an object have this copy, unless it has one. Returns the copy."""
         self._memo.setdefault(id(obj), (obj, made))
         return made
 
@@ -99,7 +100,7 @@ class Copier:
 
     def _fill(self, obj: Any, made: Any) -> Any:
         """The attributes of an object, put into its copy without its class's ``__setattr__``."""
-        self._keep(obj, made)
+        self.keep(obj, made)
         inner = instance_dict(made)
         if inner is not None:
             for name, value in list((instance_dict(obj) or {}).items()):
@@ -117,7 +118,7 @@ class Copier:
         hashed = next(class_dict(cls)["__hash__"] for cls in mro(type(key)) if "__hash__" in class_dict(cls))
         made = self._tensor(key) if id(key) not in self._memo else self.copy(key)
         if made is not None:
-            return self._keep(key, made)
+            return self.keep(key, made)
         return self.copy(key) if hashed is object.__hash__ else key
 
     # ---------------------------------------------------------------- containers
@@ -126,21 +127,21 @@ class Copier:
         made = base.__new__(type(obj))
         if base is defaultdict:
             defaultdict.__init__(made, self.copy(obj.default_factory))
-        self._keep(obj, made)
+        self.keep(obj, made)
         for key, value in list(dict.items(obj)):
             base.__setitem__(made, self._key(key), self.copy(value))
         return self._fill(obj, made) if type(obj) is not dict else made
 
     def _list(self, obj: Any) -> Any:
         made = list.__new__(type(obj))
-        self._keep(obj, made)
+        self.keep(obj, made)
         list.extend(made, [self.copy(item) for item in list.__iter__(obj)])
         return self._fill(obj, made) if type(obj) is not list else made
 
     def _deque(self, obj: Any) -> Any:
         made: Any = deque.__new__(type(obj))
         deque.__init__(made, (), deque.maxlen.__get__(obj))  # type: ignore[attr-defined]
-        self._keep(obj, made)
+        self.keep(obj, made)
         deque.extend(made, [self.copy(item) for item in deque.__iter__(obj)])
         return made
 
@@ -167,12 +168,12 @@ class Copier:
         closure = tuple(types.CellType() for _ in obj.__closure__ or ())
         space = self._namespace(obj.__globals__) if users else obj.__globals__
         made = types.FunctionType(obj.__code__, space, obj.__name__, None, closure)
-        self._keep(obj, made)
+        self.keep(obj, made)
         made.__qualname__, made.__module__, made.__doc__ = obj.__qualname__, obj.__module__, obj.__doc__
         made.__defaults__ = self.copy(obj.__defaults__)
         made.__kwdefaults__ = self.copy(obj.__kwdefaults__)
         for old, new in zip(obj.__closure__ or (), closure, strict=True):
-            self._keep(old, new)
+            self.keep(old, new)
             try:
                 new.cell_contents = self.copy(old.cell_contents)
             except ValueError:  # an empty cell
@@ -192,7 +193,7 @@ class Copier:
         return known[1]
 
     def _cell(self, obj: types.CellType) -> Any:
-        made = self._keep(obj, types.CellType())
+        made = self.keep(obj, types.CellType())
         try:
             made.cell_contents = self.copy(obj.cell_contents)
         except ValueError:  # an empty cell

@@ -8,13 +8,14 @@ behind ``is_initialized``.
 """
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from importlib import import_module
 from typing import Any
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from jupyter_gpumem.frameworks import Hints, Kind, Part, torch_advice, torch_history, torch_random
+from jupyter_gpumem.frameworks import Hints, Kind, Part, Rehearsal, torch_advice, torch_history, torch_random
 from jupyter_gpumem.frameworks.torch_allocator import allocation_sites as allocation_sites
 from jupyter_gpumem.frameworks.torch_allocator import data_pointers as data_pointers
 from jupyter_gpumem.frameworks.torch_allocator import requested as requested
@@ -315,6 +316,20 @@ def to_host(tensor: object) -> object:
     if type(tensor) is torch.nn.Parameter:
         return torch.nn.Parameter(copy, requires_grad=requires_grad)
     return copy.requires_grad_() if requires_grad else copy
+
+
+def rehearse(
+    function: Callable[..., object], args: Sequence[object], kwargs: Mapping[str, object], sizes: Mapping[int, int]
+) -> Rehearsal:
+    """Make a call on tensors without memory: see ``torch_forecast``, which few sessions need."""
+    made: Rehearsal = import_module(f"{__package__}.torch_forecast").rehearse(function, args, kwargs, sizes)
+    return made
+
+
+def free_bytes(device: str) -> int | None:
+    """What is free on a device where this process has memory already."""
+    found: int | None = import_module(f"{__package__}.torch_forecast").free_bytes(device)
+    return found
 
 
 class _Remembered:

@@ -23,7 +23,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from jupyter_gpumem.errors import InputError
-from jupyter_gpumem.frameworks import Allocation, Frame, Input, Rehearsal
+from jupyter_gpumem.frameworks import Allocation, CannotRehearse, Frame, Input, Rehearsal
 from jupyter_gpumem.frameworks import torch as readers
 from jupyter_gpumem.frameworks.copying import Copier
 from jupyter_gpumem.frameworks.torch_allocator import user_frame
@@ -46,16 +46,24 @@ def rehearse(
     """Call ``function`` with copies of all that it reaches; ``sizes`` gives tensors, by ``id``, another first dimension.
 
     What the call prints is dropped. The random generators move on: whoever asks puts them back.
-    Raises InputError if the call cannot be made without values.
+    Raises CannotRehearse if the call cannot be made so.
     """
-    # the forecast must not be of fake tensors that an outer mode of the user's makes or counts
-    with torch._C._DisableTorchDispatch(), torch.inference_mode(torch.is_inference_mode_enabled()):
-        return _Rehearsal(sizes).run(function, args, kwargs)
+    return _Rehearsal(sizes).run(function, args, kwargs)
+
+
+def free_bytes(device: str) -> int | None:
+    """What the driver has free on a device; only of one where this process has memory, and so a context, already."""
+    device_type, _, index = device.partition(":")
+    own = [one for one in readers.allocators() if one.device == device and one.reserved]
+    backend = getattr(torch, device_type, None)
+    ask = getattr(backend, "mem_get_info", None) or getattr(torch.accelerator, "get_memory_info", None)
+    return int(ask(int(index))[0]) if own and index and ask is not None else None
 
 
 class _Rehearsal:
     def __init__(self, sizes: Mapping[int, int]) -> None:
         self._mode: Any = fake_tensor.FakeTensorMode(allow_non_fake_inputs=True)
+        self._mode.cache_enabled = False  # torch's cache of operations would keep the storages that ``set_`` was given
         self._copier = Copier(self._twin, _is_users_file)
         self._sizes = sizes
         self._storages: dict[int, Any] = {}
@@ -72,15 +80,17 @@ class _Rehearsal:
         try:
             call = self._copier.copy((function, list(args), dict(kwargs)))
             self._copy_hooks()
+        except InputError as refusal:
+            raise CannotRehearse(str(refusal)) from None
         except RecursionError:
-            raise InputError("the call's arguments are nested too deeply to be copied") from None
+            raise CannotRehearse("what the call works with is nested too deeply to be copied") from None
         optimizers = self._name_kinds()
         inputs = self._inputs()
         self._resize()
         self._copier.release()
         self._real.clear()
         self._play(*call)
-        optimizer_state = self._log.numbers(_tensors_of([opt.state for opt in optimizers if opt is not None]))
+        optimizer_state = self._log.numbers(_tensors_of([found.state for one in optimizers if (found := one()) is not None]))
         return self._log.rehearsal(optimizer_state, inputs, tuple(self._notes.items()))
 
     # ---------------------------------------------------------------- the copies
@@ -129,7 +139,7 @@ class _Rehearsal:
                 made = torch.nn.Parameter(made, real.requires_grad)
         elif real.requires_grad and made.is_floating_point():
             made.requires_grad_()
-        self._copier._keep(real, made)
+        self._copier.keep(real, made)
         if real.requires_grad and real.is_leaf:
             grad = _TensorBase.grad.__get__(real)
             if grad is not None:
@@ -154,7 +164,7 @@ class _Rehearsal:
             register(self._copier.copy(hook))
 
     def _name_kinds(self) -> list[Any]:
-        """What each tensor is to the modules and optimizers that were met. Returns the copies of the optimizers."""
+        """What each tensor is to the modules and optimizers that were met. Returns the optimizers' copies, weakly."""
         optimizers: list[Any] = []
         for real, made in self._copier.pairs():
             what = readers.kind(type(real))
@@ -170,7 +180,7 @@ class _Rehearsal:
                     self._log.name([made], "parameters")
                 if made.is_leaf and made.grad is not None:
                     self._log.name([made.grad], "gradients")
-        return [weakref.proxy(one) for one in optimizers]
+        return [weakref.ref(one) for one in optimizers]
 
     def _inputs(self) -> tuple[Input, ...]:
         """The tensors that are neither a module's, nor an optimizer's, nor a gradient."""
@@ -215,11 +225,8 @@ class _Rehearsal:
                 result = function(*args, **kwargs)
                 self._log.ended()
             del result
-        except InputError:
-            raise
         except Exception as error:
-            problem, line = _problem(error), _line_of(error)
-            raise InputError(problem, *([line] if line else [])) from None
+            raise CannotRehearse(_problem(error), _line_of(error)) from None
 
     def _twin_met(self, real: Any) -> Any:
         """A real tensor that the call came by in a way that could not be followed. Raises InputError if it trains."""
@@ -228,8 +235,7 @@ class _Rehearsal:
                 "the call reaches a tensor that trains through a class or a module, not through its arguments, closures "
                 "or globals; pass it as an argument"
             )
-        with torch._C._DisableTorchDispatch():
-            return self._copier.copy(real)
+        return self._copier.copy(real)
 
     def _note(self, text: str, frame: Frame | None) -> None:
         self._notes.setdefault(text, frame)
@@ -472,6 +478,8 @@ def _asker() -> str:
 
 
 def _problem(error: Exception) -> str:
+    if isinstance(error, InputError):
+        return str(error)
     if isinstance(error, _NO_VALUE):
         what = "value" if isinstance(error, _NO_VALUE[0]) else "shape that depends on values"
         return f"the call needs a {what}, which a forecast does not have: {_first_line(error)}"
@@ -500,7 +508,7 @@ def _session_kept() -> Iterator[None]:
     written, and optimizers take fake tensors for tensors: they choose their implementation by the exact type.
     """
     kept: list[tuple[Any, str, Any]] = []
-    plain = getattr(torch.optim.optimizer, "_foreach_supported_types", None)
+    plain = getattr(sys.modules["torch.optim.optimizer"], "_foreach_supported_types", None)
     for backend in _backends():
         for owner in filter(None, (backend, getattr(backend, "memory", None))):
             for name in _HELD_BACK:

@@ -7,6 +7,7 @@ from __future__ import annotations
 from jupyter_gpumem.model.account import Account, Block, Entry, Segment, Sum
 from jupyter_gpumem.model.advice import Advice, Checkup
 from jupyter_gpumem.model.cleaning import Action, CellUse, Freed, Notice, Plan, Report, Step
+from jupyter_gpumem.model.forecast import BatchPeak, DevicePeak, Forecast, PeakOperation
 from jupyter_gpumem.model.growth import Change, Graph, GraphNode, Growth, Leaks, Timeline, Trend, Verdict
 from jupyter_gpumem.model.holdings import Cause, Holder, Holding, Names, NameUse, ObjectUse, Snapshot, Tensor, Why
 from jupyter_gpumem.model.machine import Allocator, CellRun, Device, DeviceReading, Owner, Process, Sample, Shares
@@ -20,6 +21,7 @@ __all__ = [
     "Advice",
     "Allocator",
     "Baseline",
+    "BatchPeak",
     "Block",
     "Cause",
     "CellRun",
@@ -28,12 +30,14 @@ __all__ = [
     "Checkup",
     "Device",
     "DeviceFault",
+    "DevicePeak",
     "DeviceReading",
     "Diagnosis",
     "Direction",
     "Entry",
     "Fact",
     "Fault",
+    "Forecast",
     "Freed",
     "Graph",
     "GraphNode",
@@ -51,6 +55,7 @@ __all__ = [
     "Owner",
     "ParkedName",
     "Parking",
+    "PeakOperation",
     "Plan",
     "Process",
     "Reason",

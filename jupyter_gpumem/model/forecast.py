@@ -36,10 +36,9 @@ class DevicePeak:
     fits: bool | None
     """Whether the call fits into that; None where the limit is not told."""
     parts: tuple[Entry, ...]
-    """What is allocated at the peak: ``parameters``, ``gradients``, ``optimizer``, ``buffers``, ``inputs``,
-    ``activations`` (made before the backward pass and alive in it), ``temporaries``, ``results`` (of an earlier
-    call, that this one can reach), ``rounding`` and ``unrelated`` (what is allocated now and the call cannot reach).
-    They add up to the peak."""
+    """What is allocated at the peak: ``parameters``, ``gradients``, ``optimizer``, ``buffers``, ``inputs`` (and all
+    else that the call can reach), ``activations`` (made before a backward pass and alive in it), ``temporaries``,
+    ``rounding``, and ``unrelated``: what is allocated now and the call cannot reach. They add up to the peak."""
     operation: PeakOperation | None
     """None where the call allocates nothing above the baseline."""
 

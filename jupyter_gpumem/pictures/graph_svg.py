@@ -17,6 +17,8 @@ from jupyter_gpumem.units import shown
 _GREY = "#808080"
 """Has a contrast of more than 3:1 on white and on #111: graphs lie on light and on dark paper."""
 _DARK = "#1a1a1a"
+_PAGE = 480
+"""Points that the output of a narrow notebook is wide."""
 _SHARES = ((0.25, "#1f77c9", "#ffffff"), (0.05, "#7db5e8", _DARK), (0.0, "#d3e5f6", _DARK))
 """Least share of the bytes, fill, words."""
 
@@ -37,6 +39,8 @@ def graph_svg(graph: Graph) -> str | None:
     svg = re.sub(r'<!--.*?-->|(?<=[a-z]) id="[^"]*"', "", svg[svg.index("<svg") :], flags=re.DOTALL)
     saved = {f"n{node.number}": escape(visible(", ".join(node.saved))) for node in graph.nodes}
     svg = re.sub(r"<title>(.*?)</title>\n?", lambda found: _title(saved.get(found[1], "")), svg)
+    # JupyterLab shows it as a picture of its full size and cuts off what is beyond; without a size it is fitted
+    svg = re.sub(r'<svg width="(\d+)pt"\s+height="\d+pt"', lambda s: "<svg" if int(s[1]) > _PAGE else s[0], svg)
     words = escape(visible(f"Graph of {graph.name}: {count(len(graph.nodes), 'operation')}, {shown(graph.nbytes)}"))
     return svg.replace("<svg", f'<svg role="img" aria-label="{words}" style="max-width:100%;height:auto"', 1)
 

@@ -16,7 +16,8 @@ from jupyter_gpumem.units import shown
 
 SECONDS = 300
 """How much of the past the line has."""
-_POINTS = 75
+_POINTS, _LEAST = 75, 30
+"""Points of the line, and the seconds that it has at least: a short past is drawn over its whole width."""
 _WIDE, _HIGH = 600, 32
 
 
@@ -164,8 +165,9 @@ def _words(recent: Sequence[Moment], now: float) -> str:
 def _thinned(recent: Sequence[Moment], now: float) -> list[tuple[int, Moment]]:
     """For each step of the line the moment with the most, and where it stands."""
     found: dict[int, Moment] = {}
+    seconds = max(_LEAST, now - recent[0].time)
     for moment in recent:
-        step = min(_POINTS, int(_POINTS * (moment.time - now + SECONDS) / SECONDS))
+        step = min(_POINTS, int(_POINTS * (moment.time - now + seconds) / seconds))
         best = found.get(step)
         if best is None or (moment.used or 0, moment.allocated) >= (best.used or 0, best.allocated):
             found[step] = moment

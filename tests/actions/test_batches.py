@@ -226,17 +226,17 @@ from jupyter_gpumem import randomness
 from jupyter_gpumem.actions import batches
 OOM = torch.OutOfMemoryError
 backend = getattr(torch, DEVICE)
-simgpu.set_capacity(0, 64 << 20)
+simgpu.set_capacity(0, 48 << 20)
 model = torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.BatchNorm1d(256), torch.nn.ReLU(), torch.nn.Dropout(), torch.nn.Linear(256, 256)).to(DEVICE)
 def infer(n):
     with torch.no_grad():
-        return model(torch.randn(n * 500, 256, device=DEVICE))
+        return model(torch.randn(n * 1000, 256, device=DEVICE))
 def train(n):
-    model(torch.randn(n * 500, 256, device=DEVICE)).square().mean().backward()
+    model(torch.randn(n * 1000, 256, device=DEVICE)).square().mean().backward()
 def blocks(n):
-    return [torch.empty(3 << 20, dtype=torch.uint8, device=DEVICE) for _ in range(n)]
+    return [torch.empty(6 << 20, dtype=torch.uint8, device=DEVICE) for _ in range(n)]
 def cycle(n):
-    box = [torch.empty(n << 21, dtype=torch.uint8, device=DEVICE)]
+    box = [torch.empty(n << 22, dtype=torch.uint8, device=DEVICE)]
     box.append(box)
     random.random(), numpy.random.rand(), torch.rand(1)
     return box
@@ -246,7 +246,10 @@ def works(step, n):
         step(n)
     except OOM:
         oom = True
-    model.zero_grad(); gc.collect(); backend.empty_cache()
+    model.zero_grad()
+    if step is cycle:
+        gc.collect()
+    backend.empty_cache()
     return not oom
 draws = {}
 def drawing(step):
@@ -256,8 +259,8 @@ def drawing(step):
     return again
 found = {}
 for step in (infer, train, blocks, cycle):
-    brute = max(n for n in range(1, 40) if works(step, n))
-    for forecast in (None, lambda n: n <= brute + 3, lambda n: n < 9, lambda n: None):
+    brute = max(n for n in range(1, 20) if works(step, n))
+    for forecast in (None, lambda n: n <= brute, *((lambda n: n < 3, lambda n: n <= brute + 3, lambda n: None) if step is blocks else ())):
         before = randomness.take()
         statistics = model[1].running_mean.tolist()
         lines = []
@@ -346,3 +349,36 @@ def test_on_the_host_a_size_is_found_too():
 
     assert batches.find_batch_size(step, 1, 64, "cpu", lambda notice: lines.append(notice.text)) == 5
     assert lines[0] == "gpumem: 1 fits"
+
+
+FORECAST = """
+import json, simgpu, torch
+from jupyter_gpumem.actions import batches
+simgpu.set_capacity(0, 64 << 20)
+model = torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.Tanh(), torch.nn.Linear(256, 256)).to(DEVICE)
+tried = []
+def step(n):
+    tried.append(n)
+    model(torch.randn(n * 500, 256, device=DEVICE)).square().mean().backward()
+def cannot(n):
+    tried.append(n)
+    float(torch.randn(n, device=DEVICE).sum()), torch.empty(n << 22, dtype=torch.uint8, device=DEVICE)
+said = []
+for one in (step, cannot):
+    lines = []
+    foreseen = batches.by_forecast(one, None)
+    plain = batches.find_batch_size(one, 1, None, None, lambda notice: None)
+    found = batches.find_batch_size(one, 1, None, None, lambda notice: lines.append(notice.text), foreseen)
+    said.append([found == plain, lines, model[0].weight.grad is None])
+print(json.dumps(said))
+"""
+
+
+@pytest.mark.parametrize("device", ["cuda", "simgpu"])
+def test_a_forecast_shows_where_to_begin_and_the_tries_decide(run_on, device):
+    (same, lines, clean), (same_without, lines_without, _) = run_on(device, FORECAST).json
+    assert same and same_without and clean
+    if device == "cuda":
+        assert "by forecast" in lines[0] and len(lines) <= 6, lines
+    assert lines[-1].endswith("is the largest that fits")
+    assert not any("by forecast" in line for line in lines_without), "what cannot be rehearsed is tried"

@@ -16,12 +16,15 @@ CONTEXT = 8
 
 
 class Machine:
-    """The mock's text file: one GPU of ``total`` MiB, and other processes."""
+    """The mock's text file: one GPU of ``total`` MiB, and other processes; ``noise`` is one that is always there."""
+
+    noise = 0
 
     def __init__(self) -> None:
         self.path = Path(os.environ["NVML_MOCK_STATE"])
 
     def put(self, total, **processes):
+        processes["p2"] = self.noise
         lines = [f"gpu 0 total={total}M used={sum(processes.values())}M reserved=0"]
         lines += [f"proc 0 pid={pid[1:]} type=C used={mib}M" for pid, mib in processes.items() if mib]
         part = self.path.with_suffix(".part")
@@ -108,12 +111,13 @@ def even(mib):
     return int(mib) // 2 * 2
 
 
-def begin(bench, rng, **processes):
+def begin(bench, rng):
     """A device of a drawn size: its MiB, and those that this process can have."""
     total = even(rng.randrange(192, 385))
+    bench.machine.noise = rng.choice([0, 0, 2, 3])
     bench.machine.put(total)
     bench.use("warm = torch.ones(1, device=DEV); del warm; torch.cuda.empty_cache()")
-    return total, total - CONTEXT
+    return total, total - CONTEXT - bench.machine.noise
 
 
 def empty(name, mib):
@@ -158,7 +162,15 @@ def names_before(bench, rng):
     """Names of earlier cells fill the device: this one asks for more than is left beside them."""
     total, usable = begin(bench, rng)
     kept = even(usable * rng.uniform(0.5, 0.7))
-    bench.use(empty("kept", kept))
+    how = rng.choice(["one", "list", "cells"])
+    if how == "one":
+        bench.use(empty("kept", kept))
+    elif how == "list":
+        bench.use(f"kept = [torch.empty({kept // 5 // 2 * 2} * M, device=DEV) for _ in range(5)]")
+    else:
+        for name in "abcde":
+            assert bench.watched(empty(name, kept // 5 // 2 * 2)).success
+    kept = kept if how == "one" else kept // 5 // 2 * 10
     return bench.fails(empty("more", even(usable - kept + rng.randrange(4, 40)))), {}
 
 

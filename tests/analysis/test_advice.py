@@ -21,7 +21,7 @@ def net(layers=3, width=512):
 def batch(rows=64, width=512):
     return torch.randn(rows, width, device=ON)
 def loss_of(model, rows=64):
-    return model(batch(rows)).pow(2).mean()
+    return (model(batch(rows)) - 1).pow(2).mean()
 def step(model, opt, rows=64):
     opt.zero_grad()
     loss = loss_of(model, rows)
@@ -88,7 +88,7 @@ SPEAKS = {
         "x = batch(2000)\nloss = deep(x).pow(2).mean()",
         "loss = None\nloss = checkpoint_sequential(deep, 4, x, use_reentrant=False).pow(2).mean()", 0.05, False,
     ),
-    "double precision": (["x"], TRAINED + "x = torch.rand(2000, 1000, dtype=torch.float64).to(ON)", "x = x.float()", 0.001, False),
+    "double precision": (["x"], TRAINED + "x = torch.rand(2048, 1024, dtype=torch.float64).to(ON)", "x = x.float()", 0.001, False),
     "collected outputs": (
         ["preds"], TRAINED + "with torch.no_grad(): preds = [model(batch(100)) for _ in range(12)]",
         "preds = [one.cpu() for one in preds]", 0.001, False,
@@ -163,8 +163,8 @@ def test_a_rule_speaks_and_its_bytes_come_back(results, device, name):
     if device == "cpu" and not on_host:
         assert rule not in told
         return
-    if device == "simgpu" and rule == "copied model":
-        return  # a module that leaves a private device gets new parameters, and the old ones go: nothing to compare
+    if (device, rule) == ("simgpu", "single precision"):
+        return  # autocast does nothing there
     expected, about, code, where = told[rule]
     assert about == names
     assert code and where == (device if device == "cpu" else f"{device}:0")
@@ -176,7 +176,8 @@ def test_a_rule_speaks_and_its_bytes_come_back(results, device, name):
 @pytest.mark.parametrize("name", SILENT)
 @pytest.mark.parametrize("device", ["cuda", "simgpu", "cpu"])
 def test_no_rule_speaks(results, device, name):
-    assert results(device)[name][0] == {}
+    if (device, name) != ("simgpu", "activations in bfloat16"):  # autocast does nothing there
+        assert results(device)[name][0] == {}
 
 
 def test_no_rule_speaks_beside_the_right_one(results):
@@ -252,7 +253,7 @@ state()
 before = state()
 found = advice.take(None, ON)
 after = state()
-assert [one.rule for one in found.found] == ["accumulated loss", "zero gradients"] or {"zero gradients"} <= {one.rule for one in found.found}, found
+assert "zero gradients" in [one.rule for one in found.found], found
 assert before == after, [(a, b) for a, b in zip(before, after) if a != b]
 gc.collect(); count = len(gc.get_objects())
 for _ in range(20): advice.take(None, ON)

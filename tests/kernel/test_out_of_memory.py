@@ -8,7 +8,9 @@ ALLOCATED = "__import__('torch').cuda.memory_allocated()"
 MIB = 1 << 20
 STEP = """
 def step(n):
-    held = [torch.zeros(n, 1 << 20, dtype=torch.uint8, device="cuda") for _ in range(8)]
+    held = []
+    for _ in range(8):
+        held.append(torch.zeros(n, 1 << 20, dtype=torch.uint8, device="cuda"))
     return len(held)
 """
 

@@ -36,6 +36,16 @@ def test_a_graph_is_drawn_with_labels_and_bytes(svg):
     assert tree.get("aria-label") == "Graph of loss: 3 operations, 5.0 MiB"
 
 
+def test_a_wide_graph_is_fitted_and_a_narrow_one_is_not_blown_up(svg):
+    narrow = model.Graph("loss", 0, (GraphNode(0, "MulBackward0", 0),), ())
+    assert ElementTree.fromstring(graph_svg(narrow)).get("width", "").endswith("pt")
+    leaves = tuple(GraphNode(n, f"parameter_{n}", 0, (), True) for n in range(1, 12))
+    wide = model.Graph("loss", 0, (GraphNode(0, "CatBackward0", 0), *leaves), tuple((0, leaf.number) for leaf in leaves))
+    tree = ElementTree.fromstring(graph_svg(wide))
+    assert (tree.get("width"), tree.get("height")) == (None, None)
+    assert float(tree.get("viewBox").split()[2]) > 480
+
+
 def test_labels_of_a_graph_are_text(svg):
     tree = ElementTree.fromstring(svg)
     words = " ".join(element.text or "" for element in tree.iter("{http://www.w3.org/2000/svg}text"))

@@ -6,7 +6,7 @@ After the cells of a session its first one, the work, is run again. What the use
 
     bare        nothing
     folklore    deletes all names that he made, collects, empties the cache
-    ours        has had the extension loaded all the time, and says %gpufree with the same names
+    ours        has had the extension loaded all the time, says %gpufree with the same names, then %gpufree
 
 The cells run in a real IPython shell. The device is the simulated CUDA.
 """
@@ -81,7 +81,7 @@ def play(session, mode):
     if mode == "folklore":
         failed, cleaning = run(shell, f"import gc, torch\ndel {', '.join(names)}\ngc.collect()\ntorch.cuda.empty_cache()")
     elif mode == "ours":
-        failed, cleaning = run(shell, f"%gpufree {' '.join(names)}")
+        failed, cleaning = run(shell, f"%gpufree {' '.join(names)}\n%gpufree")
     else:
         failed = None
     if failed is not None or "Traceback" in cleaning:
