@@ -210,9 +210,10 @@ def by_forecast(step: Callable[[int], object], device: str | None) -> Callable[[
 
     def fits(number: int) -> bool | None:
         try:
-            told = [one.fits for one in forecast.take(None, "step", step, (number,), device=device, batches=False).devices]
+            seen = forecast.take(None, "step", step, (number,), device=device, batches=False)
         except InputError:
             return None
+        told = [one.fits for one in seen.devices]
         return None if None in told or not told else all(told)
 
     return fits

@@ -186,7 +186,7 @@ def restore(
     before = allocators(watched)
     try:
         done = relocated(moves, progress)
-    except InputError:
+    except BaseException:
         if _reserved(watched) > sum(a.reserved or 0 for a in before):
             _empty_caches()  # the segments that the failed attempt took from the driver
         raise

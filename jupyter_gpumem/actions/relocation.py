@@ -62,10 +62,10 @@ def moves_of(
     """
     with take_inventory() as inventory:
         labels, inside = _asked(shell, inventory, objects)
-        found = _on_their_way(inventory, None if objects is None else labels, going)
+        found = _on_their_way(inventory, labels if objects is not None else None, going)
         moves = [
             Move(
-                labels.get(place) or way.label,
+                way.label,
                 inventory.storages[place].framework,
                 way,
                 inventory.storages[place].part.nbytes,
@@ -92,6 +92,7 @@ def _on_their_way(
         for place, stored in list(inventory.storages.items())
         if (asked is None or place in asked) and (way := going(stored)) is not None
     }
+    found |= {place: way._replace(label=asked[place]) for place, way in found.items() if asked is not None}
     todo = list(found)
     while todo:  # the gradients of all tensors that move, also of those that nobody asked for
         place = todo.pop()

@@ -16,7 +16,7 @@ from jupyter_gpumem import frameworks, session
 from jupyter_gpumem.analysis.holders import names_of, tensors_in
 from jupyter_gpumem.analysis.objects import ATOMS, SEQUENCES, kind_of, parts_of
 from jupyter_gpumem.analysis.operations import Operations
-from jupyter_gpumem.analysis.words import is_tensor, saved_tensors
+from jupyter_gpumem.analysis.words import is_tensor
 from jupyter_gpumem.frameworks import Framework, Part
 from jupyter_gpumem.introspect import instance_dict, is_a, mro, slots, type_name
 from jupyter_gpumem.model import NameUse, ObjectUse
@@ -105,6 +105,9 @@ class _Tree:
         self.opened: dict[int, object] = {id(one): one for one in self.barriers}
         self.later: list[list[Callable[[], None]]] = [[], [], []]
         self.asked_for = value
+        self.operations: dict[int, object] = {}
+        """Nodes of graphs that have been opened."""
+        self.not_opened: dict[type, bool] = {}
         self.kinds: dict[type, tuple[Framework, frameworks.Kind] | None] = {}
 
     def build(self, name: str, value: object) -> NameUse:
@@ -124,6 +127,8 @@ class _Tree:
         """Let go of every live object."""
         self.asked_for = None
         self.opened.clear()
+        self.operations.clear()
+        self.not_opened.clear()
         self.kinds.clear()
         self.later.clear()
         self.barriers.clear()
@@ -150,7 +155,7 @@ class _Tree:
 
     # ------------------------------------------------------------ opening
     def _open(self, node: _Node, value: Any, depth: int) -> None:
-        if id(value) in self.opened or any(cls in _NOT_OPENED for cls in mro(type(value))):
+        if id(value) in self.opened or self._is_atom(type(value)):
             return
         known = self._kind(value)
         if known is not None and known[1] == "tensor":
@@ -178,8 +183,13 @@ class _Tree:
 
     def _add(self, node: _Node, name: str, value: object, depth: int) -> None:
         """A further part, opened in its turn."""
-        if id(value) not in self.opened and not any(cls in _NOT_OPENED for cls in mro(type(value))):
+        if id(value) not in self.opened and not self._is_atom(type(value)):
             self._open(node.add(name, type_name(value)), value, depth + 1)
+
+    def _is_atom(self, cls: type) -> bool:
+        if cls not in self.not_opened:
+            self.not_opened[cls] = any(base in _NOT_OPENED for base in mro(cls))
+        return self.not_opened[cls]
 
     def _kind(self, value: object) -> tuple[Framework, frameworks.Kind] | None:
         cls = type(value)
@@ -293,8 +303,9 @@ class _Tree:
 
     def _open_graph(self, node: _Node, tensor: object) -> None:
         """The operations behind a tensor, with what each saved and no earlier part has."""
-        group = node.add(f"graph ({saved_tensors(tensor)} saved tensors)", "graph")
-        found = Operations(tensor)
+        found = Operations(tensor, self.operations)
+        saved = {id(one) for several in found.saved.values() for one in several} - {id(tensor)}
+        group = node.add(f"graph ({len(saved)} saved tensors)", "graph")
         # the leaves first: an operation that uses a weight keeps it, but it is not the operation that it came with
         leaves = [one for node in found.order if type_name(node) == _LEAF for one in found.saved[id(node)]]
         names = names_of(self.shell, leaves) if tensor is self.asked_for else {}

@@ -122,19 +122,30 @@ def tracebacks(error: BaseException) -> Iterator[types.TracebackType]:
 
 def origin(shell: session.Shell | None, error: BaseException) -> Origin:
     """The innermost line of the user's from which an error came, its code, and the tensors named in it."""
-    entries = [entry for entry in tracebacks(error) if _is_users(shell, entry.tb_frame.f_code.co_filename)]
-    if not entries:
+    entry = _innermost(shell, error)
+    if entry is None:
         return _remote_origin(shell, error)
-    # a helper module of the user's says less than the cell that called it, but it is where the line stands
-    entry = entries[-1]
+    source = _source(entry.tb_frame.f_code.co_filename, entry.tb_lineno)
+    return Origin(_place(shell, _frame(entry)), source, _tensors(source, entry.tb_frame))
+
+
+def where(shell: session.Shell | None, error: BaseException) -> str:
+    """Only the place of that line; cheap, and empty where no line of the user's is known."""
+    entry = _innermost(shell, error)
+    return _place(shell, _frame(entry)) if entry is not None else ""
+
+
+def _innermost(shell: session.Shell | None, error: BaseException) -> types.TracebackType | None:
+    found = None
+    for entry in tracebacks(error):
+        if _is_users(shell, entry.tb_frame.f_code.co_filename):
+            found = entry
+    return found
+
+
+def _frame(entry: types.TracebackType) -> Frame:
     code = entry.tb_frame.f_code
-    line = entry.tb_lineno
-    source = _source(code.co_filename, line)
-    return Origin(
-        place=_place(shell, Frame(code.co_filename, line, code.co_name)),
-        code=source,
-        tensors=_tensors(source, entry.tb_frame),
-    )
+    return Frame(code.co_filename, entry.tb_lineno, code.co_name)
 
 
 def _remote_origin(shell: session.Shell | None, error: BaseException) -> Origin:

@@ -26,7 +26,7 @@ _MOST = 12
 _SECONDS = 60.0
 """After which no further batch is tried."""
 _KINDS = ("parameters", "gradients", "optimizer", "buffers", "inputs", "activations", "temporaries")
-_UNSEEN = "not counted: what operations allocate for themselves (workspaces of cuBLAS and cuDNN, custom kernels), streams"
+_UNSEEN = "not counted: workspaces of cuBLAS, cuDNN and custom kernels, and what another stream keeps back for a while"
 _UNSEEN_HOST = "not counted: what operations allocate for themselves, and what is no tensor"
 
 
@@ -48,10 +48,9 @@ def take(
     if not found:
         raise InputError("a forecast needs a framework: import torch first")
     desk = _Desk(found[0], watched, function, args, kwargs or {})
-    try:
-        rehearsal = desk.rehearse({})
-    except CannotRehearse as refusal:
-        raise InputError(_problem(shell, refusal)) from None
+    rehearsal, problem = _tried(shell, desk, {})
+    if rehearsal is None:
+        raise InputError(problem)
     peaks = desk.peaks(shell, rehearsal)
     notes = [text + (f" ({sites.with_code(shell, frame)})" if frame else "") for text, frame in rehearsal.notes]
     notes += dict.fromkeys(_UNSEEN_HOST if peak.device == _snapshot.HOST else _UNSEEN for peak in peaks)
@@ -67,9 +66,13 @@ def take(
     return Forecast(words, peaks, search.batch, rows, largest, exact, tuple(notes))
 
 
-def _problem(shell: session.Shell | None, refusal: CannotRehearse) -> str:
-    where = f" ({sites.with_code(shell, refusal.frame)})" if refusal.frame else ""
-    return f"no forecast: {refusal}{where}"
+def _tried(shell: session.Shell | None, desk: _Desk, sizes: Mapping[int, int]) -> tuple[Rehearsal | None, str]:
+    """A rehearsal, or why there is none. No error goes on: its frames would keep what the call was made with."""
+    try:
+        return desk.rehearse(sizes), ""
+    except CannotRehearse as refusal:
+        where = f" ({sites.with_code(shell, refusal.frame)})" if refusal.frame else ""
+        return None, f"no forecast: {refusal}{where}"
 
 
 @dataclass(frozen=True)
@@ -231,12 +234,11 @@ class _Search:
     def at(self, batch: int) -> BatchPeak:
         """The call with this batch."""
         if batch not in self._rows:
-            try:
-                peaks = self._desk.peaks(self._shell, self._desk.rehearse({one.identity: batch for one in self._inputs}))
-            except CannotRehearse as refusal:
-                self._rows[batch] = BatchPeak(batch, (), None, _problem(self._shell, refusal))
+            rehearsal, problem = _tried(self._shell, self._desk, {one.identity: batch for one in self._inputs})
+            if rehearsal is None:
+                self._rows[batch] = BatchPeak(batch, (), None, problem.removeprefix("no forecast: "))
             else:
-                self._known[batch] = peaks
+                peaks = self._known[batch] = self._desk.peaks(self._shell, rehearsal)
                 self._rows[batch] = _row(batch, peaks)
         return self._rows[batch]
 
@@ -261,11 +263,12 @@ class _Search:
         )
 
     def _guess(self, low: int, high: int | None) -> int | None:
-        """Where the limit should be: peaks grow in proportion, nearly. None if they do not grow, or nothing is known."""
-        points = sorted((batch, peaks[0]) for batch, peaks in self._known.items() if peaks and peaks[0].limit is not None)
+        """Where the limit should be: peaks grow nearly in proportion. None if they do not grow, or none is known."""
+        points = [(batch, peaks[0]) for batch, peaks in self._known.items() if peaks and peaks[0].limit is not None]
         if len(points) < 2:
             return None
-        near = sorted(points, key=lambda point: abs(point[0] - (high or points[-1][0])))[:2]
+        target = high or max(batch for batch, _ in points)
+        near = sorted(points, key=lambda point: abs(point[0] - target))[:2]
         (first, one), (second, other) = sorted(near, key=lambda point: point[0])
         slope = (other.peak - one.peak) / (second - first)
         limit = other.limit if other.reserved is None else (other.limit or 0) - (other.reserved - other.peak)

@@ -11,13 +11,15 @@ from jupyter_gpumem.analysis import words
 class Operations:
     """The nodes behind a tensor, breadth first. Live: the wrappers of nodes are made anew unless they are kept."""
 
-    def __init__(self, tensor: object) -> None:
+    def __init__(self, tensor: object, seen: dict[int, object] | None = None) -> None:
+        """``seen`` are nodes by id that are passed over, with all behind them; those that are found join them."""
+        seen = {} if seen is None else seen
         self.order: list[object] = []
         self.saved: dict[int, list[object]] = {}
         """id of a node → the tensors that it saved; of a leaf's node, the leaf."""
         self.edges: list[tuple[int, int]] = []
-        queue = deque(_nodes(_steps(tensor)))
-        seen = {id(node): node for node in queue}
+        queue = deque(node for node in _nodes(_steps(tensor)) if id(node) not in seen)
+        seen.update((id(node), node) for node in queue)
         while queue:
             node = queue.popleft()
             self.order.append(node)

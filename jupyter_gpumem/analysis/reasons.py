@@ -1,7 +1,8 @@
 """The causes of a shortage, each as a question: with this alone gone, would the request have found room?
 
 A tensor that no emptying makes room for comes first, then a step that does not fit beside the names from before it. Of
-the rest the one that can be given back at once goes before what has grown, and that before what merely is there.
+the rest what has come while the cell ran goes before what can be given back at once, that before what has grown over
+the cells, and that before what merely is there.
 """
 from __future__ import annotations
 
@@ -58,7 +59,7 @@ class Finding(NamedTuple):
 
 def finding(case: Case) -> Finding:
     """The main cause."""
-    for judged in (_too_large, _step, _dangling, _others_grew, _fragments, _leaked, _others, _nothing_else):
+    for judged in (_too_large, _step, _others_grew, _dangling, _fragments, _leaked, _others, _nothing_else):
         found = judged(case)
         if found is not None:
             return found
@@ -123,7 +124,7 @@ def _largest(held: Iterable[Held], kind: str) -> str:
 def _dangling(case: Case) -> Finding | None:
     found = case.found
     short = found.short
-    if short is None:
+    if short is None or short <= 0:
         return None
     gone = case.dangling
     nbytes = sum(one.nbytes for one in gone)
@@ -148,14 +149,16 @@ def _dangling(case: Case) -> Finding | None:
 
 
 def _others_grew(case: Case) -> Finding | None:
-    short = case.found.short
-    grew = [one for one in case.found.processes if one.grown is not None and one.grown > 0]
-    if short is None or sum(one.grown or 0 for one in grew) < short:
+    found = case.found
+    short = found.short
+    grew = [one for one in found.processes if one.grown is not None and one.grown > 0]
+    more = sum(one.grown or 0 for one in grew)
+    if short is None or short <= 0 or more < short or more * _LEAST_OTHERS < (found.total or 0):
         return None
     who = max(grew, key=lambda one: one.grown or 0)
     return Finding(
         Reason.OTHERS,
-        f"{who.label} took {shown(who.grown)} more of {case.found.device} meanwhile, and has {shown(who.nbytes)} now",
+        f"{who.label} took {shown(who.grown)} more of {found.device} meanwhile, and has {shown(who.nbytes)} now",
         *_cure_others(case),
     )
 
@@ -182,7 +185,7 @@ def _fragments(case: Case) -> Finding | None:
 
 def _leaked(case: Case) -> Finding | None:
     leak, short = case.leak, case.found.short
-    if leak is None or short is None or leak.nbytes < short:
+    if leak is None or short is None or short <= 0 or leak.nbytes < short:
         return None
     how = "keep a number (.item()) or a detached copy there: each entry keeps its graph" if leak.saved else (
         "empty it before the next round, or keep less in it"

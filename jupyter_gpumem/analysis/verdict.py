@@ -36,13 +36,13 @@ def baseline(
         names={name: id(value) for name, value in session.user_names(shell).items()},
         allocators=tuple(a for a in mine if watched is None or is_watched(a.device, watched)),
         devices=tuple(named(devices.read())) if with_devices else (),
-        cells=tuple(cells[-_LAST_CELLS:]),
+        cells=tuple(cells)[-_LAST_CELLS:],
         last_error=_named(shell, errors[0]) if errors else None,
     )
 
 
 def _named(shell: session.Shell | None, error: BaseException) -> str:
-    place = failures.origin(shell, error).place
+    place = failures.where(shell, error)
     return f"{type_name(error)} in {place}" if place else type_name(error)
 
 

@@ -110,8 +110,8 @@ def line_gpumem() -> _Parser:
     return parser
 
 
-_QUESTIONS = ("why", "dangling", "account", "advise", "mark", "diff", "plot", "live", "html", "json_schema", "record", "name")
-_AS_JSON = ("snapshot", "name", "why", "dangling", "account", "advise", "diff")
+_AS_JSON = ("why", "dangling", "account", "advise", "diff", "name", "snapshot")
+_QUESTIONS = (*_AS_JSON[:-2], "mark", "plot", "live", "html", "json_schema", "record", "name")
 
 
 def question(options: argparse.Namespace) -> str:
@@ -127,7 +127,8 @@ def question(options: argparse.Namespace) -> str:
         found = "switch"
     if options.json and found not in _AS_JSON:
         what = options.name if found == "switch" else _flag(found)
-        raise InputError(f"--json goes with NAME, --why, --dangling, --account, --advise and --diff, or alone; not with {what}")
+        flags = ", ".join(map(_flag, _AS_JSON[:-1]))
+        raise InputError(f"--json goes alone, or with {flags}; not with {what}")
     return found
 
 

@@ -1,4 +1,6 @@
-"""``%gpumem``, ``%%gpumem``, ``%gpufree``, ``%%gpufree``, ``%gpurestore``: each parses, calls one function and shows its record.
+"""``%gpumem``, ``%%gpumem``, ``%gpufree``, ``%%gpufree``, ``%gpurestore``.
+
+Each parses, calls one function and shows its record.
 
 The functions are imported when they are first called, so that loading the extension stays cheap.
 """

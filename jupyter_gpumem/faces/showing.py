@@ -57,7 +57,7 @@ def show_bundle(bundle: dict[str, Any]) -> None:
 
 
 def progress(verb: str, clock: Callable[[], float] = time.monotonic) -> Callable[[int, int], None]:
-    """What shows one line that changes, for bytes done and bytes in all: after a second, four times a second at most."""
+    """What shows the bytes done of the bytes in all, in one line: after a second, at most four times a second."""
     begun = told = clock()
     handle: Any = None
 

@@ -359,6 +359,30 @@ class Framework(Protocol):
         Raises CannotRehearse for what has to be known, or cannot be copied.
         """
 
+    def current_device(self) -> str | None:
+        """Where new tensors of the accelerator that is initialised are made; None where none is."""
+
+    def in_use(self, device: str) -> bool:
+        """Whether this process has a context on one of :meth:`devices`."""
+
+    def total(self, device: str) -> int | None:
+        """Bytes of a device that is in use, as a limit counts them."""
+
+    def set_limit(self, device: str, nbytes: int) -> None:
+        """Let this process reserve at most ``nbytes`` of a device that is in use.
+
+        Raises InputError where there is no such limit, and for more than the device has.
+        """
+
+    def end_limit(self, device: str) -> bool:
+        """Set back what :meth:`set_limit` has changed; False if that was nothing, or was changed since by others."""
+
+    def reserve(self, device: str, nbytes: int) -> None:
+        """Have ``nbytes`` that are free inside the allocator of a device that is in use.
+
+        Raises InputError where that is not possible; nothing is then taken.
+        """
+
     def free_bytes(self, device: str) -> int | None:
         """What is free on a device where this process has memory already; None for any other."""
 
@@ -366,7 +390,7 @@ class Framework(Protocol):
         """Begin to measure peaks."""
 
     def restore(self) -> None:
-        """Take back what :meth:`open_window` may have changed in the framework."""
+        """Take back what :meth:`open_window` and :meth:`set_limit` may have changed in the framework."""
 
     def held_caches(self) -> tuple[str, ...]:
         """Caches outside the allocator that a clean-up may clear, a phrase each."""

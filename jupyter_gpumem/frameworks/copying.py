@@ -21,7 +21,8 @@ from typing import Any
 from jupyter_gpumem.errors import InputError
 from jupyter_gpumem.introspect import class_dict, instance_dict, is_a, module_of, mro, slots, type_name
 
-_ATOMS = frozenset({type(None), bool, int, float, complex, str, bytes, range, slice, types.EllipsisType, types.CodeType})
+_NUMBERS = {bool, int, float, complex}
+_ATOMS = frozenset({*_NUMBERS, type(None), str, bytes, range, slice, types.EllipsisType, types.CodeType})
 _ONCE = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
 _DATA = {"argparse", "collections", "dataclasses", "functools", "types"}
 """Modules of the standard library whose objects are data; the objects of the others are the process's."""
@@ -60,7 +61,7 @@ class Copier:
             return known[1]
         if is_a(obj, type) or is_a(obj, types.ModuleType):
             return obj
-        made = self._tensor(obj)
+        made: Any = self._tensor(obj)
         if made is None:
             made = self._copied(obj, cls)
         return self.keep(obj, made)
@@ -140,7 +141,7 @@ class Copier:
 
     def _deque(self, obj: Any) -> Any:
         made: Any = deque.__new__(type(obj))
-        deque.__init__(made, (), deque.maxlen.__get__(obj))  # type: ignore[attr-defined]
+        deque.__init__(made, (), deque.maxlen.__get__(obj))
         self.keep(obj, made)
         deque.extend(made, [self.copy(item) for item in deque.__iter__(obj)])
         return made

@@ -15,19 +15,34 @@ from typing import Any
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from jupyter_gpumem.frameworks import Hints, Kind, Part, Rehearsal, torch_advice, torch_history, torch_random
+from jupyter_gpumem.frameworks import (
+    Hints,
+    Kind,
+    Part,
+    Rehearsal,
+    torch_advice,
+    torch_budget,
+    torch_history,
+    torch_peaks,
+    torch_random,
+)
 from jupyter_gpumem.frameworks.torch_allocator import allocation_sites as allocation_sites
 from jupyter_gpumem.frameworks.torch_allocator import data_pointers as data_pointers
 from jupyter_gpumem.frameworks.torch_allocator import requested as requested
 from jupyter_gpumem.frameworks.torch_allocator import segments as segments
 from jupyter_gpumem.frameworks.torch_allocator import strided as _strided
+from jupyter_gpumem.frameworks.torch_budget import end_limit as end_limit
+from jupyter_gpumem.frameworks.torch_budget import in_use as in_use
+from jupyter_gpumem.frameworks.torch_budget import reserve as reserve
+from jupyter_gpumem.frameworks.torch_budget import set_limit as set_limit
+from jupyter_gpumem.frameworks.torch_budget import total as total
 from jupyter_gpumem.frameworks.torch_graph import is_node_type
 from jupyter_gpumem.frameworks.torch_graph import step as _graph_step
 from jupyter_gpumem.frameworks.torch_loader import resizable as resizable
 from jupyter_gpumem.frameworks.torch_parking import immovable as immovable
 from jupyter_gpumem.frameworks.torch_parking import relocate as relocate
 from jupyter_gpumem.frameworks.torch_peaks import open_window as open_window
-from jupyter_gpumem.frameworks.torch_peaks import restore as restore
+
 from jupyter_gpumem.frameworks.torch_versions import mark_versions as mark_versions
 from jupyter_gpumem.introspect import instance_dict, mro
 from jupyter_gpumem.model import Allocator, Tensor
@@ -152,6 +167,18 @@ def random_states() -> dict[str, bytes]:
 def restore_random(states: Mapping[str, bytes]) -> None:
     """Put such states back."""
     torch_random.restore(states, devices())
+
+
+def current_device() -> str | None:
+    """Where torch makes tensors of the accelerator that is initialised; None where none is."""
+    initialized = _initialized_types()
+    return torch_budget.current(initialized[0]) if initialized else None
+
+
+def restore() -> None:
+    """Take back what windows and limits have changed in torch."""
+    torch_peaks.restore()
+    torch_budget.restore()
 
 
 def empty_cache() -> None:

@@ -2,48 +2,43 @@
 allocates and lets go of is written down.
 
 The tensors are torch's own *fake* ones: they have shapes, types, devices, storages and autograd graphs, but no bytes.
-A storage's Python object lives as long as the storage itself, so a weak reference to it tells when the memory would
-be freed. They are not made with ``FakeTensorMode.from_tensor``, which imports ``torch._dynamo`` (seconds).
+They are made by hand, so that what shares a storage shares it again, whole, whatever views of it the call can reach.
 """
 from __future__ import annotations
 
 import contextlib
 import io
 import sys
-import threading
-import types
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch._subclasses import fake_tensor
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from jupyter_gpumem.errors import InputError
-from jupyter_gpumem.frameworks import Allocation, CannotRehearse, Frame, Input, Rehearsal
+from jupyter_gpumem.frameworks import CannotRehearse, Frame, Input, Rehearsal
 from jupyter_gpumem.frameworks import torch as readers
 from jupyter_gpumem.frameworks.copying import Copier
 from jupyter_gpumem.frameworks.torch_allocator import user_frame
+from jupyter_gpumem.frameworks.torch_lifetimes import Log, Watch, host_value, tensors_of
 from jupyter_gpumem.introspect import instance_dict, is_a
 
 _TensorBase: Any = torch._C.TensorBase
 _FakeTensor: Any = fake_tensor.FakeTensor
 _PLAIN = frozenset({torch.Tensor, torch.nn.Parameter, getattr(torch.nn, "Buffer", torch.Tensor)})
 _no_function = torch._C.DisableTorchFunctionSubclass
-_scalar = torch.ops.aten._local_scalar_dense.default
 _HELD_BACK = ("empty_cache", "reset_peak_memory_stats", "reset_accumulated_memory_stats", "reset_max_memory_allocated")
 """What would change the session's allocator, though its tensors are fake."""
-_UNKNOWN = "a value is not known in a forecast: it was taken for {value}, and a branch on it may go another way"
 _NO_VALUE = (fake_tensor.DataDependentOutputException, fake_tensor.DynamicOutputShapeException)
 
 
 def rehearse(
     function: Callable[..., object], args: Sequence[object], kwargs: Mapping[str, object], sizes: Mapping[int, int]
 ) -> Rehearsal:
-    """Call ``function`` with copies of all that it reaches; ``sizes`` gives tensors, by ``id``, another first dimension.
+    """Call ``function`` with copies of all that it reaches; ``sizes``: ``id`` of a tensor → its first dimension instead.
 
     What the call prints is dropped. The random generators move on: whoever asks puts them back.
     Raises CannotRehearse if the call cannot be made so.
@@ -70,7 +65,7 @@ class _Rehearsal:
         """Address of a real storage's record → the fake storage in its place."""
         self._real: dict[int, list[Any]] = {}
         """The same → the real tensors on it that were met."""
-        self._log = _Log()
+        self._log = Log()
         self._notes: dict[str, Frame | None] = {}
         self._hooks: list[tuple[Any, Any, str]] = []
 
@@ -90,8 +85,8 @@ class _Rehearsal:
         self._copier.release()
         self._real.clear()
         self._play(*call)
-        optimizer_state = self._log.numbers(_tensors_of([found.state for one in optimizers if (found := one()) is not None]))
-        return self._log.rehearsal(optimizer_state, inputs, tuple(self._notes.items()))
+        states = [optimizer.state for one in optimizers if (optimizer := one()) is not None]
+        return self._log.rehearsal(self._log.numbers(tensors_of(states)), inputs, tuple(self._notes.items()))
 
     # ---------------------------------------------------------------- the copies
     def _twin(self, real: object) -> Any:
@@ -111,7 +106,7 @@ class _Rehearsal:
         one = real.numel() == 1 and real.device.type == "cpu" and not real.requires_grad and id(real) not in self._sizes
         with torch.no_grad(), self._mode:
             if one:  # a step's number, a learning rate: it is read as a value
-                made = torch.tensor(_host_value(real), dtype=real.dtype).reshape(size)
+                made = torch.tensor(host_value(real), dtype=real.dtype).reshape(size)
                 self._log.see(made, "inputs")
             elif id(real) in self._sizes:
                 made = torch.empty((self._sizes[id(real)], *size[1:]), dtype=real.dtype, device=real.device)
@@ -170,11 +165,11 @@ class _Rehearsal:
             what = readers.kind(type(real))
             if what == "module":
                 inner = instance_dict(made) or {}
-                self._log.name(_tensors_of(list(inner.get("_parameters", {}).values())), "parameters")
-                self._log.name(_tensors_of(list(inner.get("_buffers", {}).values())), "buffers")
+                self._log.name(tensors_of(list(inner.get("_parameters", {}).values())), "parameters")
+                self._log.name(tensors_of(list(inner.get("_buffers", {}).values())), "buffers")
             elif what == "optimizer":
                 optimizers.append(made)
-                self._log.name(_tensors_of([made.state]), "optimizer")
+                self._log.name(tensors_of([made.state]), "optimizer")
             elif what == "tensor":
                 if is_a(real, torch.nn.Parameter):
                     self._log.name([made], "parameters")
@@ -208,7 +203,7 @@ class _Rehearsal:
 
     # ---------------------------------------------------------------- the call
     def _play(self, function: Callable[..., object], args: list[object], kwargs: dict[str, object]) -> None:
-        watch = _Watch(self._log, self._twin_met, self._note)
+        watch = Watch(self._log, self._twin_met, self._note)
         quiet = io.StringIO()
         try:
             with (
@@ -232,58 +227,13 @@ class _Rehearsal:
         """A real tensor that the call came by in a way that could not be followed. Raises InputError if it trains."""
         if real.requires_grad and torch.is_grad_enabled():
             raise InputError(
-                "the call reaches a tensor that trains through a class or a module, not through its arguments, closures "
-                "or globals; pass it as an argument"
+                "the call reaches a tensor that trains, but not through its arguments, closures or globals; "
+                "pass it as an argument"
             )
         return self._copier.copy(real)
 
     def _note(self, text: str, frame: Frame | None) -> None:
         self._notes.setdefault(text, frame)
-
-
-class _Watch(TorchDispatchMode):
-    """Sees each operation: the storages that it makes, the values that it asks for."""
-
-    def __init__(self, log: _Log, twin: Callable[[Any], Any], note: Callable[[str, Frame | None], None]) -> None:
-        super().__init__()
-        self._log, self._twin, self._note = log, twin, note
-
-    def __torch_dispatch__(
-        self, func: Any, types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        if func is _scalar and args[0].device.type != "meta":
-            return self._value(args[0])
-        args, kwargs = self._faked(args), {name: self._faked(value) for name, value in kwargs.items()}
-        try:
-            result = func(*args, **kwargs)
-        except (fake_tensor.UnsupportedOperatorException, NotImplementedError):
-            if not _only_writes(func):
-                raise
-            result = _written(func, args)
-        for tensor in _tensors_of(result):
-            self._log.see(tensor, operation=func)
-        return result
-
-    def _faked(self, value: Any) -> Any:
-        if type(value) in (list, tuple):
-            return type(value)(map(self._faked, value))
-        is_real = isinstance(value, torch.Tensor) and not is_a(value, _FakeTensor)
-        return self._twin(value) if is_real and (value.dim() or value.device.type != "cpu") else value
-
-    def _value(self, tensor: Any) -> Any:
-        """A value: known of a constant, else a stand-in. An overflow is not expected, nor is any other alarm."""
-        constant = tensor if not is_a(tensor, _FakeTensor) else tensor.constant
-        if constant is not None:
-            return _host_value(constant)
-        kind = tensor.dtype
-        value: Any = False if kind is torch.bool else 1.0 if kind.is_floating_point else 1
-        asker = _asker()
-        if asker == "torch.amp.grad_scaler":
-            return 0.0
-        if not asker.startswith("torch.optim."):
-            self._note(_UNKNOWN.format(value=value), user_line())
-        return complex(value) if kind.is_complex else value
 
 
 class _CopyFakes(TorchFunctionMode):
@@ -306,175 +256,11 @@ class _CopyFakes(TorchFunctionMode):
         return memo[id(tensor)]
 
 
-class _Log:
-    """The storages by number, and what happened to them in order."""
-
-    def __init__(self) -> None:
-        self._live: dict[int, tuple[int, int, Any]] = {}
-        """Address of a storage's record → its number, bytes, and the weak reference that tells its end."""
-        self._made: list[Allocation] = []
-        self._events: list[tuple[int, int]] = []
-        self._kinds: dict[int, str] = {}
-        self._pinned: set[int] = set()
-        self._end: int | None = None
-        self._thread = threading.get_ident()
-
-    def see(
-        self, tensor: Any, kind: str | None = None, address: int | None = None, operation: Any = None, new: bool = False
-    ) -> None:
-        """Count a tensor's storage, if it is new. ``kind`` is of one that is there before the call."""
-        if self._end is not None or tensor.layout is not torch.strided or tensor.device.type == "meta":
-            return
-        storage = tensor.untyped_storage()
-        key, nbytes = storage._cdata, storage.nbytes()
-        known = self._live.get(key)
-        if known is not None:
-            if nbytes != known[1]:
-                self._live[key] = (known[0], nbytes, known[2])
-                self._events.append((known[0], nbytes))
-            return
-        number = len(self._made)
-        self._live[key] = (number, nbytes, weakref.ref(storage, lambda _: self._gone(key)))
-        begun = kind is None or new
-        self._made.append(
-            Allocation(
-                device=str(tensor.device),
-                nbytes=nbytes,
-                kind=kind or ("temporaries" if _in_backward() else "activations"),
-                existing=not begun,
-                address=address,
-                operation=str(operation.name()).partition(".")[0].replace("::", ".") if operation is not None else "",
-                made=_shape(tensor),
-                frame=user_line(self._thread) if kind is None else None,
-            )
-        )
-        if kind is not None:
-            self._kinds[number] = kind
-        if begun:
-            self._events.append((number, nbytes))
-
-    def replace(self, tensor: Any, address: int | None) -> None:
-        """The storage of a real tensor is taken for freed before the call begins."""
-        number = len(self._made)
-        nbytes = tensor.untyped_storage().nbytes()
-        self._made.append(Allocation(str(tensor.device), nbytes, "inputs", True, address, "", _shape(tensor), None))
-        self._events.append((number, 0))
-
-    def _gone(self, key: int) -> None:
-        known = self._live.pop(key, None)
-        if known is not None and self._end is None and known[0] not in self._pinned:
-            self._events.append((known[0], 0))
-
-    def pin(self, storage: Any) -> None:
-        """Somebody holds the real storage whom the call does not reach: it stays."""
-        self._pinned.add(self._live[storage._cdata][0])
-
-    def name(self, tensors: Iterable[Any], kind: str) -> None:
-        """Say what some tensors are."""
-        for number in self.numbers(tensors):
-            self._kinds[number] = kind
-
-    def kind_of(self, tensor: Any) -> str | None:
-        """What a tensor was said to be."""
-        return next((self._kinds.get(number) for number in self.numbers([tensor])), None)
-
-    def numbers(self, tensors: Iterable[Any]) -> list[int]:
-        """The numbers of the tensors' storages."""
-        keys = [tensor.untyped_storage()._cdata for tensor in tensors if tensor.layout is torch.strided]
-        return [self._live[key][0] for key in keys if key in self._live]
-
-    def gradient(self, leaf: Any) -> None:
-        """A leaf has got its gradient."""
-        if leaf.grad is not None:
-            self.name([leaf.grad], "gradients")
-
-    def ended(self) -> None:
-        """The call has returned; what follows is its result's end, not the call's."""
-        self._end = len(self._events)
-
-    def rehearsal(
-        self, optimizer_state: Iterable[int], inputs: tuple[Input, ...], notes: tuple[tuple[str, Frame | None], ...]
-    ) -> Rehearsal:
-        """All that was seen."""
-        self._kinds |= {number: "optimizer" for number in optimizer_state}
-        made = tuple(one._replace(kind=self._kinds.get(n, one.kind)) for n, one in enumerate(self._made))
-        return Rehearsal(made, tuple(self._events), inputs, notes)
-
-
 # ---------------------------------------------------------------- small questions
-def _tensors_of(value: Any) -> Iterator[Any]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _tensors_of(item)
-    elif isinstance(value, dict):
-        for item in list(value.values()):
-            yield from _tensors_of(item)
-
-
-def _in_backward() -> bool:
-    return bool(torch._C._current_graph_task_id() >= 0)
-
-
-def _host_value(tensor: Any) -> Any:
-    """The number in a real tensor of one element in host memory."""
-    with torch._C._DisableTorchDispatch(), _no_function():
-        return _TensorBase.item(tensor)
-
-
-def _shape(tensor: Any) -> str:
-    dtype = str(tensor.dtype).removeprefix("torch.")
-    return f"{dtype} {'×'.join(map(str, tensor.shape)) or 'scalar'}"
-
-
-def _only_writes(func: Any) -> bool:
-    """Whether all that an operation gives back is what it wrote to: then no rule for shapes is needed."""
-    return all(one.alias_info is not None and one.alias_info.is_write for one in func._schema.returns)
-
-
-def _written(func: Any, args: tuple[Any, ...]) -> Any:
-    written = [
-        value
-        for value, argument in zip(args, func._schema.arguments, strict=False)
-        if argument.alias_info is not None and argument.alias_info.is_write
-    ]
-    returns = len(func._schema.returns)
-    return None if not returns else written[0] if returns == 1 else tuple(written[:returns])
-
-
 def _is_users_file(filename: str) -> bool:
     """Whether the user wrote a function's code: in a cell, in a file, at a prompt."""
     typed = filename.startswith("<") and not filename.startswith("<frozen")
     return typed or user_frame([Frame(filename, 0, "")]) is not None
-
-
-def user_line(thread: int | None = None) -> Frame | None:
-    """The user's line that is running; of the calling thread if this one is autograd's own."""
-    found = _user_line(sys._getframe(1))
-    if found is None and thread not in (None, threading.get_ident()):
-        found = _user_line(sys._current_frames().get(thread or 0))
-    return found
-
-
-def _user_line(frame: types.FrameType | None) -> Frame | None:
-    while frame is not None:
-        here = Frame(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
-        if user_frame([here]) is not None:
-            return here
-        frame = frame.f_back
-    return None
-
-
-def _asker() -> str:
-    """The module that asks for a value: the innermost that is neither ours nor in torch's plumbing."""
-    frame: types.FrameType | None = sys._getframe(2)
-    while frame is not None:
-        name = str(frame.f_globals.get("__name__", ""))
-        if not name.startswith(("torch._", "torch.utils._", "torch.overrides", __name__)):
-            return name
-        frame = frame.f_back
-    return ""
 
 
 def _problem(error: Exception) -> str:

@@ -13,6 +13,7 @@ import functools
 import gc
 import struct
 import sys
+import traceback
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -69,10 +70,11 @@ def _kind_obstacle(x: Any) -> str | None:
     if _Tensor.is_nested.__get__(x):
         return f"{kind} is nested"
     keys = torch._C._dispatch_keys(x)
+    if hasattr(type(x), "__tensor_flatten__") or keys.has(torch._C.DispatchKey.FuncTorchBatched):
+        return f"{kind} keeps its values in other tensors"
     storage = _storage(x)
     if storage is None or storage.device.type == "meta":
-        is_hollow = hasattr(type(x), "__tensor_flatten__") or keys.has(torch._C.DispatchKey.FuncTorchBatched)
-        return f"{kind} keeps its values in other tensors" if is_hollow else None
+        return None
     if keys.has(torch._C.DispatchKey.Python):
         return f"{kind} answers torch's operators by code of its own"
     return None
@@ -208,13 +210,14 @@ def relocate(
                     _set_data(move, undo)
             _exchange([move for move in moves if not _data_fits(str(move.source.device), move.device)], undo)
             return [Relocated(move.checksum, move.versions) for move in moves]
-    except BaseException:
+    except BaseException as fault:
         with _as_plain():
-            for step in reversed(undo):
-                step()
+            while undo:
+                undo.pop()()
+        # a traceback that the user's session keeps must not keep the copies
+        traceback.clear_frames(fault.__traceback__)
         raise
     finally:
-        # a traceback that the user's session keeps must not keep the copies
         moves.clear()
         undo.clear()
         move = tensors = group = None  # type: ignore[assignment]

@@ -11,7 +11,8 @@ Owned by the thread that runs the cells; other threads only ever read.
 """
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -55,6 +56,20 @@ def open_window() -> _Window:
     for device in devices:
         _genuine_reset(device)
     return window
+
+
+@contextmanager
+def unnoticed() -> Iterator[None]:
+    """What is allocated and freed inside raises neither the user's peaks nor those of the windows."""
+    devices = _devices()
+    for device in devices:
+        _fold(device)
+    _wrap()
+    try:
+        yield
+    finally:
+        for device in devices:
+            _genuine_reset(device)
 
 
 def restore() -> None:

@@ -113,7 +113,7 @@ names = ["a", "b", "c"]
 g.park(a, b, c)
 a.add_(1)
 b.numpy()[3] = 5
-on_host = torch.nn.Parameter(torch.ones(3, device=DEVICE)) 
+on_host = torch.nn.Parameter(torch.ones(3, device=DEVICE))
 g.park(on_host)
 (on_host * 2).sum().backward()
 notes = list(g.restore().notes)

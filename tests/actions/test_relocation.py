@@ -23,8 +23,8 @@ print(json.dumps(found))
 
 def test_gradients_and_strangers_move_along(run_on):
     found = run_on("cuda", ALONG).json
-    assert found["a"] == [[["a", 40, 1, 0], ["a", 40, 2, 1]], []], "the gradient too; the view is a stranger"
-    assert found["list"] == [[["list", 20, 1, 0], ["list", 40, 1, 1], ["list", 40, 2, 1]], []]
+    assert found["a"] == [[["a", 40, 1, 0], ["a", 40, 3, 2]], []], "the gradient too; the view and its base are strangers"
+    assert found["list"] == [[["list", 20, 1, 0], ["list", 40, 1, 1], ["list", 40, 3, 2]], []]
     assert [move[:2] for move in found["all"][0]] == [["any", 20], ["any", 40], ["any", 40]]
 
 

@@ -60,10 +60,10 @@ class Bench:
 
     def watched(self, code):
         """A cell with its record, as the watcher makes it; whether it went through."""
+        from jupyter_gpumem import session
         from jupyter_gpumem.analysis.objects import names_in_use
         from jupyter_gpumem.analysis.snapshot import allocators
         from jupyter_gpumem.model import CellUse
-        from jupyter_gpumem import session
 
         watched = ("cuda:0",)
         names = {name: id(value) for name, value in session.user_names(self.shell).items()}
@@ -95,6 +95,7 @@ class Bench:
     def clear(self):
         """Nothing is left for the next scenario."""
         import torch
+
         from jupyter_gpumem import session
 
         self.cells.clear()
@@ -143,7 +144,7 @@ NETS = {
 
 def step(bench, rng):
     """Activations of a batch that is too large for the device, whatever else would go."""
-    total, usable = begin(bench, rng)
+    _, usable = begin(bench, rng)
     kind = rng.choice(list(NETS))
     width, parts = rng.choice([64, 128]), rng.randrange(5, 9)
     piece = max(12, usable // parts)
@@ -160,7 +161,7 @@ def step(bench, rng):
 
 def names_before(bench, rng):
     """Names of earlier cells fill the device: this one asks for more than is left beside them."""
-    total, usable = begin(bench, rng)
+    _, usable = begin(bench, rng)
     kept = even(usable * rng.uniform(0.5, 0.7))
     how = rng.choice(["one", "list", "cells"])
     if how == "one":
@@ -197,7 +198,7 @@ def dangling(bench, rng):
 
 def old_error(bench, rng):
     """The last error still held its frames when the cell began."""
-    total, usable = begin(bench, rng)
+    _, usable = begin(bench, rng)
     held = even(usable * rng.uniform(0.5, 0.6))
     failing = f"def train():\n    acts = torch.empty({held} * M, device=DEV)\n    raise ValueError\ntrain()"
     assert not bench.shell.run_cell(failing, store_history=True).success
@@ -206,7 +207,7 @@ def old_error(bench, rng):
 
 def fragments(bench, rng):
     """Every second tensor is gone: enough is free, in pieces."""
-    total, usable = begin(bench, rng)
+    _, usable = begin(bench, rng)
     count = usable // 20 - 1
     size = rng.choice([8, 9])
     bench.use(f"parts = [torch.empty({size} * M, device=DEV) for _ in range({2 * count})]")
@@ -228,7 +229,7 @@ def others(bench, rng):
 
 
 def others_grow(bench, rng):
-    """Another process takes more while the cell runs, though something dangles that would have been enough too."""
+    """Another process takes more while the cell runs."""
     total, usable = begin(bench, rng)
     first, second = even(usable * 0.1), even(usable * rng.uniform(0.55, 0.65))
     bench.machine.put(total, p1=first)
@@ -240,7 +241,7 @@ def others_grow(bench, rng):
 
 def leak(bench, rng):
     """A container takes more with each cell, until one fails."""
-    total, usable = begin(bench, rng)
+    _, usable = begin(bench, rng)
     width = rng.choice([64, 128])
     piece = max(4, int(usable * rng.uniform(0.04, 0.06)))
     batch = piece * MIB // 4 // width
@@ -265,7 +266,7 @@ def leak(bench, rng):
 
 def leak_in_a_cell(bench, rng):
     """One cell keeps the graph of every step."""
-    total, usable = begin(bench, rng)
+    _, usable = begin(bench, rng)
     width = rng.choice([64, 128])
     batch = max(4, int(usable * 0.03)) * MIB // 4 // width
     bench.use(f"net = nn.Sequential(nn.Linear({width}, {width}), nn.GELU(), nn.Linear({width}, {width})).to(DEV)\nx = torch.randn({batch}, {width}, device=DEV)")
@@ -322,7 +323,7 @@ def run(names, seeds):
     found = []
     for name in names:
         for seed in seeds:
-            with contextlib.redirect_stdout(io.StringIO()) as said:
+            with contextlib.redirect_stdout(io.StringIO()):
                 diagnosis, more = SCENARIOS[name](bench, random.Random(f"{name}{seed}"))
                 bench.clear()
             found.append({

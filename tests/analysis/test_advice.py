@@ -102,7 +102,7 @@ SILENT = {
     "gradients after backward": TRAINED,
     "one gradient that is not zero": TRAINED + "opt.zero_grad(set_to_none=False); model[4].weight.grad[-1, -1] = 1e-9",
     "a sum of numbers": TRAINED + "total = 0\nfor _ in range(6): total += loss_of(model, 640).item()",
-    "a sum of two losses": TRAINED + "total = loss_of(model, 640) + loss_of(model, 640)",
+    "a sum of two losses": TRAINED + "total = loss_of(model, 256) + loss_of(model, 256)",
     "a penalty on the weights": TRAINED + "loss = loss_of(model) + sum(p.pow(2).sum() for p in model.parameters())",
     "losses without graphs": TRAINED + "losses = [loss_of(model, 640).detach() for _ in range(6)]",
     "losses after backward": TRAINED + "losses = [loss_of(model, 640) for _ in range(6)]\nfor one in losses: one.backward()\ndel one",

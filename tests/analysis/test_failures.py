@@ -68,6 +68,7 @@ def test_through_causes_contexts_and_groups():
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="groups came with 3.11")
 def test_members_of_groups():
+    ExceptionGroup = vars(sys.modules["builtins"])["ExceptionGroup"]
     group = ExceptionGroup("tasks", [ValueError("x"), ExceptionGroup("inner", [raised(oom)])])
     error, found = failures.telling(group)
     assert found.asked == 32 << 20
@@ -214,14 +215,15 @@ def test_looking_at_frames_keeps_nothing():
     class Thing:
         pass
 
-    def work(thing):
+    seen = []
+
+    def work():
+        thing = Thing()
+        seen.append(weakref.ref(thing))
         oom()
 
-    thing = Thing()
-    seen = weakref.ref(thing)
-    error = raised(lambda: work(thing))
-    del thing
+    error = raised(work)
     failures.origin(None, error)
     del error
     gc.collect()
-    assert seen() is None
+    assert seen[0]() is None

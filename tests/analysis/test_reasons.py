@@ -80,6 +80,8 @@ def test_a_limit_of_the_system_is_said():
 
 
 def test_expandable_segments_are_not_advised_twice(monkeypatch):
+    import torch  # noqa: F401  # who reads the setting
+
     figures = {"holds": [held("before", 500)], "unallocated": 300}
     assert "expandable_segments:True" in reasons.finding(case(**figures)).code
     monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")

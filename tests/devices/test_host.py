@@ -99,3 +99,9 @@ def test_own_process_is_listed():
     assert own.own
     assert own.pid == os.getpid()
     assert own.used > 1 << 20
+
+
+def test_what_ending_a_process_would_give_back():
+    (own,) = host.unshared([os.getpid()])
+    assert 1 << 20 < own <= psutil.Process().memory_info().rss
+    assert host.unshared([]) == () == host.unshared([2**22 + 1])

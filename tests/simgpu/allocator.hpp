@@ -82,6 +82,7 @@ struct Pool {
   std::recursive_mutex mutex;
   std::atomic<size_t> capacity{0};  // 0: what the machine says
   std::atomic<size_t> external{0};  // pretend that somebody else holds this much
+  std::atomic<double> fraction{1};  // of the total, that this process may reserve
   std::atomic<size_t> held{0};      // reserved, for those who do not hold the mutex
   std::atomic<bool> context{false};
   std::set<Block*, BySize> unused[2];
@@ -143,6 +144,8 @@ struct Pool {
     return all > taken ? all - taken : 0;
   }
 
+  size_t allowed() const { return (size_t)(fraction * (double)total()); }
+
   void make_context() {
     if (!context.exchange(true)) publish_all();
   }
@@ -166,11 +169,12 @@ struct Pool {
   // A segment whose only block is `first`; nullptr if the device has no room.
   Block* new_segment(size_t size, bool small) {
     const MachineLock machine;
-    if (size > available()) {
+    const auto no_room = [&] { return size > available() || (fraction < 1 && held + size > allowed()); };
+    if (no_room()) {
       stats.num_alloc_retries++;
       release_segments();
     }
-    if (size > available()) return nullptr;
+    if (no_room()) return nullptr;
     void* memory = nullptr;
     TORCH_CHECK(posix_memalign(&memory, 4096, size) == 0, "simgpu: host memory exhausted");
     auto* s = new Segment{(DeviceIndex)index, (char*)memory, size, small, nullptr};
@@ -201,7 +205,7 @@ struct Pool {
         out_of_memory(nbytes, lock);
       }
     }
-    if (b->size - size >= (small ? kRound : kSmall)) {  // give the rest back to the pool
+    if (small ? b->size - size >= kRound : b->size - size > kSmall) {  // give the rest back to the pool
       auto* rest = new Block{b->segment, b->address + size, b->size - size, 0, false, b, b->next};
       if (b->next) b->next->previous = rest;
       b->next = rest;
@@ -218,11 +222,13 @@ struct Pool {
   [[noreturn]] void out_of_memory(size_t asked, std::unique_lock<std::recursive_mutex>& lock) {
     constexpr double MiB = 1 << 20;
     const size_t all = total(), free = available(), allocated = (size_t)stats.allocated_bytes[0].current, reserved = held;
+    std::ostringstream limit;
+    if (fraction < 1) limit << (double)allowed() / MiB << " MiB allowed; ";
     lock.unlock();  // the callback may ask the allocator
     if (const auto callback = g_oom.load()) callback(index, (long long)asked, (long long)all, (long long)free);
     TORCH_CHECK_WITH(OutOfMemoryError, false, "simulated device out of memory. Tried to allocate ", asked / MiB,
       " MiB. Device ", index, " has a total capacity of ", all / MiB, " MiB of which ", free / MiB,
-      " MiB is free. Of the allocated memory ", allocated / MiB, " MiB is allocated by PyTorch, and ",
+      " MiB is free. ", limit.str(), "Of the allocated memory ", allocated / MiB, " MiB is allocated by PyTorch, and ",
       (reserved - allocated) / MiB, " MiB is reserved by PyTorch but unallocated.");
     std::abort();  // not reached
   }

@@ -136,6 +136,12 @@ def _patch_c(library: Any, count: int) -> None:
             _record("synchronize: context")
             library.simgpu_make_context(current)
 
+    def set_fraction(fraction: float, device: int) -> None:  # the real one asks the driver for the total
+        if not library.simgpu_has_context(device):
+            _record("setMemoryFraction: context")
+            library.simgpu_make_context(device)
+        library.simgpu_set_fraction(device, fraction)
+
     def properties(device: int) -> types.SimpleNamespace:
         return types.SimpleNamespace(
             name=library.simgpu_name(device).decode(),
@@ -162,6 +168,9 @@ def _patch_c(library: Any, count: int) -> None:
         "resetPeakMemoryStats": c._accelerator_resetPeakStats,
         "resetAccumulatedMemoryStats": c._accelerator_resetAccumulatedStats,
         "emptyCache": c._accelerator_emptyCache,
+        "setMemoryFraction": set_fraction,
+        "getMemoryFraction": library.simgpu_fraction,
+        "hasPrimaryContext": lambda device: bool(library.simgpu_has_context(device)),
         "memorySnapshot": recording.snapshot,
         "record_memory_history": recording.switch,
         "isHistoryEnabled": recording.is_on,
@@ -203,6 +212,9 @@ def make_module(library: Any, name: str) -> types.ModuleType:
     def current() -> int:
         return library.simgpu_current_device()
 
+    def set_fraction(fraction: float, device: Any = None) -> None:
+        library.simgpu_set_fraction(_index(device, current), fraction)
+
     class Device:
         def __init__(self, device: Any) -> None:
             self.index = _index(device, current)
@@ -229,6 +241,8 @@ def make_module(library: Any, name: str) -> types.ModuleType:
         "get_amp_supported_dtype": lambda: [torch.float16, torch.bfloat16],
         "device": Device,
         "mem_get_info": torch.accelerator.get_memory_info,
+        "set_per_process_memory_fraction": set_fraction,
+        "get_per_process_memory_fraction": lambda device=None: library.simgpu_fraction(_index(device, current)),
     }
     for shared in (
         "memory_allocated",
