@@ -5,6 +5,7 @@ import re
 from collections.abc import Sequence
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+_SHARE = re.compile(r"(\d*\.?\d+)\s*(%)?")
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(?:([KMGTP])(?:i?B)?|B)?\s*", re.IGNORECASE)
 
 
@@ -44,3 +45,19 @@ def parse(text: str) -> int:
         raise ValueError(f"{text!r} is not a size; write for example 512MiB or 8GiB")
     power = " KMGTP".index((match.group(2) or " ").upper())
     return int(float(match.group(1)) * 1024**power)
+
+
+def amount(size: str | float, whole: int) -> int:
+    """A size as :func:`parse` takes it, a number of bytes, or a share of ``whole``: ``50%``, ``0.5``, 0.5 → bytes.
+
+    Raises ValueError for anything else, and for less than one byte.
+    """
+    text = str(size).strip()
+    share = _SHARE.fullmatch(text)
+    if share is not None and (share.group(2) or float(share.group(1)) <= 1):
+        found = int(whole * float(share.group(1)) / (100 if share.group(2) else 1))
+    else:
+        found = parse(text.removesuffix(".0"))
+    if found < 1 or isinstance(size, bool):
+        raise ValueError(f"{size!r} is not a size; write for example 512MiB, 8GiB or 50%")
+    return found

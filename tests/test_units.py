@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpumem.units import parse, series, shown, signed
+from jupyter_gpumem.units import amount, parse, series, shown, signed
 
 
 @pytest.mark.parametrize(
@@ -45,6 +45,20 @@ def test_parse(text, nbytes):
 def test_parse_says_what_is_accepted(text):
     with pytest.raises(ValueError, match="8GiB"):
         parse(text)
+
+
+@pytest.mark.parametrize(
+    ("size", "nbytes"),
+    [("50%", 500), ("12.5 %", 125), ("0.5", 500), (".25", 250), (0.5, 500), (1, 1000), ("100%", 1000), ("2KiB", 2048), (64, 64), ("700", 700), (2048.0, 2048)],
+)
+def test_an_amount_is_a_size_or_a_share(size, nbytes):
+    assert amount(size, 1000) == nbytes
+
+
+@pytest.mark.parametrize("size", ["", "much", "0", "0%", 0, -5, "-1GiB", "nan", None, True, float("inf")])
+def test_an_amount_says_what_is_accepted(size):
+    with pytest.raises(ValueError, match="8GiB"):
+        amount(size, 1000)
 
 
 @given(st.integers(min_value=0, max_value=2**60))

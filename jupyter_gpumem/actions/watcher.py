@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable, MutableSequence, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ParamSpec, Protocol, TypeVar
 
 from jupyter_gpumem import frameworks, session
@@ -24,7 +24,7 @@ from jupyter_gpumem.analysis.ledger import Ledger
 from jupyter_gpumem.analysis.objects import names_in_use, use_of
 from jupyter_gpumem.analysis.snapshot import total_bytes, watched_devices
 from jupyter_gpumem.errors import InputError
-from jupyter_gpumem.model import Allocator, Cause, CellUse, NameUse, Notice, Parking, Plan, Report
+from jupyter_gpumem.model import Allocator, Cause, CellUse, NameUse, Notice, Plan, Report
 from jupyter_gpumem.units import shown
 
 _P = ParamSpec("_P")
@@ -79,8 +79,19 @@ class Window:
         self._peaks = [framework.open_window() for framework in frameworks.loaded()]
         self.after: tuple[Allocator, ...] = ()
 
-    def close(self) -> None:
-        """Take the figures. ``after`` has the peaks inside the window."""
+    def close(self, watched: Sequence[str] | None = None) -> None:
+        """Take the figures. ``after`` has the peaks inside the window.
+
+        ``watched`` are the devices to watch now, where that may have changed: the first cell on a device begins
+        before there is one. On what is new to it there was nothing.
+        """
+        if watched is not None and tuple(watched) != self.watched:
+            self.watched = tuple(watched)
+            known = {allocator.device: allocator for allocator in self.before}
+            self.before = tuple(
+                known.get(a.device) or replace(a, allocated=0, reserved=0 if a.reserved is not None else None, peak=None)
+                for a in self._ledger.allocators(watched)
+            )
         peaks: dict[str, int] = {}
         for window in self._peaks:
             peaks |= window.close()
@@ -188,7 +199,7 @@ class Watcher:
                 self._watched.append(use)
             self._show(use)
             if cell.directive.to_host:
-                self._show(self._park(cell.directive))
+                self._park(cell.directive)
             if cell.directive.brief:
                 self._point_out(result)
             if cell.directive.leak and result.success:
@@ -251,7 +262,7 @@ class Watcher:
             cell.close()
 
     def _close(self, cell: _Cell, window: Window, directive: Directive, result: Any) -> CellUse:
-        window.close()
+        window.close(watched_devices(directive.device or self._settings.device or None))
         peak_line = window.peak_line(self._shell)
         made = self._made(cell, window) if directive.clean or window.changed else ()
         plan: Plan | None = None
@@ -276,11 +287,12 @@ class Watcher:
             peak_line=peak_line,
         )
 
-    def _park(self, directive: Directive) -> Parking:
-        there = session.user_names(self._shell)  # a cell that failed may not have made all of them
-        objects = parking.values(self._shell, [name for name in directive.to_host if name in there])
-        device = directive.device or self._settings.device or None
-        return (parking.plan_park if directive.dry_run else parking.park)(self._shell, objects, device)
+    def _park(self, directive: Directive) -> None:
+        there = session.user_names(self._shell)
+        objects = {name: there[name] for name in directive.to_host if name in there}
+        if objects:  # a cell that failed may not have come so far
+            act = parking.plan_park if directive.dry_run else parking.park
+            self._show(act(self._shell, objects, directive.device or self._settings.device or None))
 
     def _judge(self, text: str, title: str, directive: Directive) -> None:
         """One more round of the same cell. A cell that was edited begins anew."""

@@ -18,7 +18,7 @@ from jupyter_gpumem.analysis import snapshot as _snapshot
 from jupyter_gpumem.analysis.inventory import is_watched
 from jupyter_gpumem.analysis.replay import Piece, Pool, rounded
 from jupyter_gpumem.errors import InputError
-from jupyter_gpumem.frameworks import Allocation, CannotRehearse, Framework, Input, Rehearsal
+from jupyter_gpumem.frameworks import Allocation, Framework, Input, Rehearsal, RehearsalError
 from jupyter_gpumem.model import BatchPeak, DevicePeak, Entry, Forecast, PeakOperation
 
 _MOST = 12
@@ -70,7 +70,7 @@ def _tried(shell: session.Shell | None, desk: _Desk, sizes: Mapping[int, int]) -
     """A rehearsal, or why there is none. No error goes on: its frames would keep what the call was made with."""
     try:
         return desk.rehearse(sizes), ""
-    except CannotRehearse as refusal:
+    except RehearsalError as refusal:
         where = f" ({sites.with_code(shell, refusal.frame)})" if refusal.frame else ""
         return None, f"no forecast: {refusal}{where}"
 
@@ -103,7 +103,7 @@ class _Desk:
         self._known: dict[str, _Device] = {}
 
     def rehearse(self, sizes: Mapping[int, int]) -> Rehearsal:
-        """Make the call once, and put the random generators back. Raises CannotRehearse."""
+        """Make the call once, and put the random generators back. Raises RehearsalError."""
         before = randomness.take()
         try:
             return self._framework.rehearse(*self._call, sizes)

@@ -19,6 +19,7 @@ from jupyter_gpumem.actions.watcher import Watch
 from jupyter_gpumem.analysis import account as _account
 from jupyter_gpumem.analysis import advice as _advice
 from jupyter_gpumem.analysis import depth, graphs, growth, holders
+from jupyter_gpumem.analysis import forecast as _forecast
 from jupyter_gpumem.analysis import snapshot as _snapshot
 from jupyter_gpumem.analysis import verdict as _verdict
 from jupyter_gpumem.analysis import why as _why
@@ -30,6 +31,7 @@ from jupyter_gpumem.model import (
     Checkup,
     DeviceFault,
     Diagnosis,
+    Forecast,
     Graph,
     Growth,
     Holding,
@@ -132,6 +134,23 @@ def diagnose(error: BaseException | None = None) -> Diagnosis | DeviceFault:
     memory are told apart. Raises InputError if there is none.
     """
     return _verdict.diagnose(session.current(), error)
+
+
+def forecast(function: Callable[..., object], /, *args: Any, **kwargs: Any) -> Forecast:
+    """The peak of ``function(*args, **kwargs)`` before it is made, what makes it, and the largest batch that fits::
+
+        forecast(step, model, opt, x, y)
+
+    The call is rehearsed, once for each batch: with copies of all that it reaches through its arguments, its closure
+    and the globals that it uses, and on tensors without memory. No device memory is allocated; modules, optimizers,
+    gradients, buffers and random states stay as they are; what it prints is dropped. What it does outside its
+    objects really happens: files, the network, attributes of classes and of modules.
+
+    Raises InputError for a call that needs values (``x[mask]``, ``tolist()``), uses up what it is given (a generator,
+    an iterator), or fails. ``loss.item()`` gives a stand-in, and a note says so.
+    """
+    words = f"{getattr(function, '__name__', type(function).__name__)}(…)"
+    return _forecast.take(session.current(), words, function, args, kwargs)
 
 
 def describe(name: str, obj: object, device: str | None = None) -> ObjectUse:

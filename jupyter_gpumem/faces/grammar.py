@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import shlex
 from collections.abc import Sequence
 from typing import Any, NoReturn
@@ -11,6 +12,9 @@ from jupyter_gpumem.errors import InputError
 
 class _Parser(argparse.ArgumentParser):
     """A parser that raises InputError, in one line, and guesses what an unknown flag was to be."""
+
+    rest: str | None = None
+    """The flag that takes all that is behind it, as it is written."""
 
     def __init__(self, prog: str, description: str) -> None:
         super().__init__(
@@ -36,6 +40,7 @@ class _Parser(argparse.ArgumentParser):
 
     def read(self, line: str) -> argparse.Namespace:
         """Parse one line. Raises InputError."""
+        line, flag, rest = self._cut(line)
         try:
             words = shlex.split(line)
         except ValueError as error:
@@ -47,7 +52,19 @@ class _Parser(argparse.ArgumentParser):
             near = difflib.get_close_matches(unknown[0], self.flags(), n=1)
             hint = f", did you mean {near[0]}?" if near else ""
             self.error(f"unknown: {unknown[0]}{hint}")
+        if flag:
+            setattr(options, flag.lstrip("-").replace("-", "_"), rest)
         return options
+
+    def _cut(self, line: str) -> tuple[str, str, str]:
+        """What is in front of the flag that takes the rest, the flag if it is there, and the rest."""
+        found = re.search(rf"(?:^|\s){self.rest}(?:[\s=]|$)", line) if self.rest else None
+        if found is None or self.rest is None:
+            return line, "", ""
+        rest = line[found.end() :].strip()
+        if not rest:
+            self.error(f"{self.rest} takes all that is behind it, and there is nothing")
+        return line[: found.start()], self.rest, rest
 
 
 def _with_guess(message: str, actions: Sequence[argparse.Action]) -> str:
@@ -106,11 +123,13 @@ def line_gpumem() -> _Parser:
     parser.add_argument("--json", action="store_true", help="print as JSON: the snapshot, or what is asked")
     parser.add_argument("--json-schema", action="store_true", help="print the JSON Schema of what --json prints")
     parser.add_argument("--record", metavar="on|off|FILE", help="torch's recording of CUDA allocations; FILE: write it")
+    parser.add_argument("--forecast", metavar="CALL", help="the peak of a call before it is made; last in the line")
+    parser.rest = "--forecast"
     _device(parser)
     return parser
 
 
-_AS_JSON = ("why", "dangling", "account", "advise", "diff", "name", "snapshot")
+_AS_JSON = ("forecast", "why", "dangling", "account", "advise", "diff", "name", "snapshot")
 _QUESTIONS = (*_AS_JSON[:-2], "mark", "plot", "live", "html", "json_schema", "record", "name")
 
 

@@ -69,6 +69,8 @@ class GPUMemMagics(Magics):  # type: ignore[misc]  # IPython's classes are untyp
 
     def _seen(self, api: Any, question: str, options: Any, device: str | None) -> object:
         """The record that was asked for."""
+        if question == "forecast":
+            return self._forecast(options.forecast, device)
         if question == "why":
             return api.why(self._value(options.why), options.why)
         if question == "diff":
@@ -101,6 +103,11 @@ class GPUMemMagics(Magics):  # type: ignore[misc]  # IPython's classes are untyp
         if self._view is not None:
             self._view.close()
             self._view = None
+
+    def _forecast(self, words: str, device: str | None) -> object:
+        call = import_module("jupyter_gpumem.faces.calls").read(words, self._value)
+        take = import_module("jupyter_gpumem.analysis.forecast").take
+        return take(self.shell, call.words, call.function, call.args, call.kwargs, device)
 
     def _changes(self, api: Any, marks: Sequence[str]) -> object:
         if len(marks) > 2:

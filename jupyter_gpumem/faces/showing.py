@@ -14,6 +14,7 @@ _RECORDS = tuple(
     for module, records in {
         "account": ("Account",),
         "advice": ("Advice", "Checkup"),
+        "forecast": ("Forecast",),
         "cleaning": ("CellUse", "Notice", "Plan", "Report"),
         "growth": ("Graph", "Growth", "Leaks", "Timeline"),
         "holdings": ("ObjectUse", "Snapshot", "Why"),

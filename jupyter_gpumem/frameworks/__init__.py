@@ -64,7 +64,7 @@ class Loader(NamedTuple):
     """The processes that live now."""
 
 
-class CannotRehearse(Exception):
+class RehearsalError(Exception):
     """A call cannot be made without data: why, in one sentence, and on which line of the user's."""
 
     def __init__(self, problem: str, frame: Frame | None = None) -> None:
@@ -356,7 +356,7 @@ class Framework(Protocol):
         """Make a call with copies of all that it reaches, on tensors without memory. ``sizes`` gives inputs, by ``id``,
         another first dimension. The random generators move on.
 
-        Raises CannotRehearse for what has to be known, or cannot be copied.
+        Raises RehearsalError for what has to be known, or cannot be copied.
         """
 
     def current_device(self) -> str | None:

@@ -21,15 +21,15 @@ from typing import Any
 from jupyter_gpumem.errors import InputError
 from jupyter_gpumem.introspect import class_dict, instance_dict, is_a, module_of, mro, slots, type_name
 
-_NUMBERS = {bool, int, float, complex}
-_ATOMS = frozenset({*_NUMBERS, type(None), str, bytes, range, slice, types.EllipsisType, types.CodeType})
+_ATOMS: frozenset[type] = frozenset(
+    {type(None), bool, int, float, complex, str, bytes, range, slice, types.EllipsisType, types.CodeType}
+)
 _ONCE = (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType)
 _DATA = {"argparse", "collections", "dataclasses", "functools", "types"}
 """Modules of the standard library whose objects are data; the objects of the others are the process's."""
 _BUFFER = 1 << 20
 """Bytes up to which numpy's arrays are copied; larger ones are seen through a view that cannot be written to."""
 _HEAP_TYPE = 1 << 9
-_NO_CODE = "__next__"
 
 
 class Copier:
@@ -67,8 +67,8 @@ class Copier:
         return self.keep(obj, made)
 
     def keep(self, obj: object, made: Any) -> Any:
-        """Let an object have this copy, unless it has one. Returns the copy."""
-        self._memo.setdefault(id(obj), (obj, made))
+        """Let an object have this copy from now on. Returns the copy."""
+        self._memo[id(obj)] = (obj, made)
         return made
 
     # ---------------------------------------------------------------- by kind
@@ -87,14 +87,15 @@ class Copier:
         return self._instance(obj, cls)
 
     def _instance(self, obj: Any, cls: type) -> Any:
-        bases = mro(cls)
-        defined = [one for one in bases if one is not object]
-        if not cls.__flags__ & _HEAP_TYPE or any("__del__" in class_dict(one) for one in defined):
-            if not cls.__flags__ & _HEAP_TYPE and any(_NO_CODE in class_dict(one) for one in defined):
+        names = {name for one in mro(cls) if one is not object for name in class_dict(one)}
+        if not cls.__flags__ & _HEAP_TYPE:
+            if "__next__" in names:
                 raise InputError(f"the call uses a {type_name(obj)}, whose items a rehearsal would use up")
             return obj
+        if "__del__" in names:  # the end of a copy would be the end of what it stands for
+            return obj
         try:
-            made = object.__new__(cls)
+            made: Any = object.__new__(cls)
         except TypeError:  # its state lies in C
             return obj
         return self._fill(obj, made)
@@ -107,11 +108,10 @@ class Copier:
             for name, value in list((instance_dict(obj) or {}).items()):
                 inner[name] = self.copy(value)
         for name, value in slots(obj):
-            if name not in ("__dict__", "__weakref__"):
-                try:
-                    object.__setattr__(made, name, self.copy(value))
-                except AttributeError:  # a member of a built-in type that cannot be written
-                    continue
+            try:
+                object.__setattr__(made, name, self.copy(value))
+            except AttributeError:  # a member of a built-in type that cannot be written
+                continue
         return made
 
     def _key(self, key: Any) -> Any:
@@ -125,7 +125,7 @@ class Copier:
     # ---------------------------------------------------------------- containers
     def _dict(self, obj: Any) -> Any:
         base: Any = next(base for base in (OrderedDict, defaultdict, dict) if base in mro(type(obj)))
-        made = base.__new__(type(obj))
+        made: Any = base.__new__(type(obj))
         if base is defaultdict:
             defaultdict.__init__(made, self.copy(obj.default_factory))
         self.keep(obj, made)

@@ -42,7 +42,6 @@ from jupyter_gpumem.frameworks.torch_loader import resizable as resizable
 from jupyter_gpumem.frameworks.torch_parking import immovable as immovable
 from jupyter_gpumem.frameworks.torch_parking import relocate as relocate
 from jupyter_gpumem.frameworks.torch_peaks import open_window as open_window
-
 from jupyter_gpumem.frameworks.torch_versions import mark_versions as mark_versions
 from jupyter_gpumem.introspect import instance_dict, mro
 from jupyter_gpumem.model import Allocator, Tensor

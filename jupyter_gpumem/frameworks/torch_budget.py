@@ -116,17 +116,18 @@ def reserve(device: str, nbytes: int) -> None:
     sizes = [min(piece, nbytes - begin) for begin in range(0, nbytes, piece)] if piece else [nbytes]
     pieces: list[Any] = []
     said = ""
-    with torch_peaks.unnoticed():
+    with torch_peaks.unnoticed(), torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
         try:
             for size in sizes:
-                pieces.append(torch.UntypedStorage(size, device=device))
+                pieces.append(torch.empty(size, dtype=torch.uint8, device=device))
         except RuntimeError as error:  # out of memory is one
             said = str(error).partition("\n")[0]
         pieces.clear()
     kept = int(backend.memory_reserved(index)) - int(backend.memory_allocated(index))
     if said or kept < nbytes:
         backend.empty_cache()
-        raise InputError(f"{shown(nbytes)} of {device} cannot be taken beforehand: {said or 'its allocator keeps nothing'}")
+        why = said or "its allocator keeps nothing"
+        raise InputError(f"{shown(nbytes)} of {device} cannot be taken beforehand: {why}")
 
 
 def _largest_piece() -> int | None:

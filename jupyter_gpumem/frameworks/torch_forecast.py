@@ -19,7 +19,7 @@ from torch._subclasses import fake_tensor
 from torch.overrides import TorchFunctionMode
 
 from jupyter_gpumem.errors import InputError
-from jupyter_gpumem.frameworks import CannotRehearse, Frame, Input, Rehearsal
+from jupyter_gpumem.frameworks import Frame, Input, Rehearsal, RehearsalError
 from jupyter_gpumem.frameworks import torch as readers
 from jupyter_gpumem.frameworks.copying import Copier
 from jupyter_gpumem.frameworks.torch_allocator import user_frame
@@ -38,10 +38,10 @@ _NO_VALUE = (fake_tensor.DataDependentOutputException, fake_tensor.DynamicOutput
 def rehearse(
     function: Callable[..., object], args: Sequence[object], kwargs: Mapping[str, object], sizes: Mapping[int, int]
 ) -> Rehearsal:
-    """Call ``function`` with copies of all that it reaches; ``sizes``: ``id`` of a tensor → its first dimension instead.
+    """Call ``function`` with copies of all that it reaches; ``sizes``: ``id`` of a tensor → another first dimension.
 
     What the call prints is dropped. The random generators move on: whoever asks puts them back.
-    Raises CannotRehearse if the call cannot be made so.
+    Raises RehearsalError if the call cannot be made so.
     """
     return _Rehearsal(sizes).run(function, args, kwargs)
 
@@ -76,9 +76,9 @@ class _Rehearsal:
             call = self._copier.copy((function, list(args), dict(kwargs)))
             self._copy_hooks()
         except InputError as refusal:
-            raise CannotRehearse(str(refusal)) from None
+            raise RehearsalError(str(refusal)) from None
         except RecursionError:
-            raise CannotRehearse("what the call works with is nested too deeply to be copied") from None
+            raise RehearsalError("what the call works with is nested too deeply to be copied") from None
         optimizers = self._name_kinds()
         inputs = self._inputs()
         self._resize()
@@ -221,7 +221,7 @@ class _Rehearsal:
                 self._log.ended()
             del result
         except Exception as error:
-            raise CannotRehearse(_problem(error), _line_of(error)) from None
+            raise RehearsalError(_problem(error), _line_of(error)) from None
 
     def _twin_met(self, real: Any) -> Any:
         """A real tensor that the call came by in a way that could not be followed. Raises InputError if it trains."""

@@ -18,6 +18,7 @@ from typing import Any
 
 from jupyter_gpumem.model.account import Account
 from jupyter_gpumem.model.advice import Checkup
+from jupyter_gpumem.model.forecast import Forecast
 from jupyter_gpumem.model.growth import Growth
 from jupyter_gpumem.model.holdings import Holding, ObjectUse, Snapshot, Why
 from jupyter_gpumem.model.plain import to_json
@@ -46,7 +47,7 @@ class Dangling:
     """The search for holders ran out of time: some are ``unknown`` only for that reason."""
 
 
-DOCUMENTS: tuple[type, ...] = (Snapshot, Dangling, Accounts, Why, Growth, ObjectUse, Checkup)
+DOCUMENTS: tuple[type, ...] = (Snapshot, Dangling, Accounts, Why, Growth, ObjectUse, Checkup, Forecast)
 _WORDS: dict[object, str] = {bool: "boolean", int: "integer", float: "number", str: "string", type(None): "null"}
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from html import escape
 
 from jupyter_gpumem.model import Snapshot
-from jupyter_gpumem.pictures import advised, diagnosed, explained, moved  # noqa: F401  # so that their blocks are registered
+from jupyter_gpumem.pictures import advised, diagnosed, explained, forecasts, moved  # noqa: F401  # so that their blocks are registered
 from jupyter_gpumem.pictures.blocks import Bar, Block, Fold, Heading, Line, Segment, Table, blocks, dangling
 from jupyter_gpumem.pictures.text import visible
 from jupyter_gpumem.units import shown

@@ -6,7 +6,7 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 
 from jupyter_gpumem.model import Snapshot
-from jupyter_gpumem.pictures import advised, diagnosed, explained, moved  # noqa: F401  # so that their blocks are registered
+from jupyter_gpumem.pictures import advised, diagnosed, explained, forecasts, moved  # noqa: F401  # so that their blocks are registered
 from jupyter_gpumem.pictures.blocks import Bar, Block, Fold, Heading, Line, Table, blocks, dangling
 from jupyter_gpumem.units import shown
 

@@ -167,3 +167,28 @@ def test_watch_lets_errors_pass():
     with pytest.raises(ZeroDivisionError), jupyter_gpumem.watch(show=lambda use: None) as seen:
         1 / 0
     assert seen.use.failed
+
+
+FIRST = """
+import os, tempfile
+os.environ["IPYTHONDIR"] = tempfile.mkdtemp()
+from IPython.core.interactiveshell import InteractiveShell
+shell = InteractiveShell.instance()
+shell.run_cell("%load_ext jupyter_gpumem")
+from jupyter_gpumem.faces import showing
+shown = []
+showing.show = shown.append
+shell.user_ns["DEVICE"] = DEVICE
+shell.run_cell("%%gpumem\\nimport torch\\nx = torch.zeros(1 << 20, device=DEVICE)")
+(use,) = shown
+import json
+print(json.dumps([[(a.device, a.allocated) for a in use.before], [(a.device, a.allocated, a.peak) for a in use.after], [m.name for m in use.made]]))
+"""
+
+
+@pytest.mark.parametrize("device", ["cuda", "simgpu"])
+def test_the_cell_that_begins_to_use_a_device_is_measured_on_it(run_on, device):
+    before, after, made = run_on(device, FIRST).json
+    assert (f"{device}:0", 0) in map(tuple, before)
+    assert [f"{device}:0", 4 << 20, 4 << 20] in after
+    assert made == ["x"]

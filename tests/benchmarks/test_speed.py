@@ -215,3 +215,30 @@ def test_account(row, run_on):
     rows = run_on("cuda", ACCOUNT).json
     worst = min(explained / allocated for *_, explained, allocated in rows)
     row("account: explained / allocated, 16 states", f"≥ {100 * worst:.2f} %", "99.5 %")
+
+
+PARKING = """
+import json, statistics, time, torch
+import jupyter_gpumem as g
+names = [torch.ones(1 << 22, device=DEVICE) for _ in range(12)] + [torch.ones(1 << 10, device=DEVICE) for _ in range(200)]
+nbytes = sum(t.untyped_storage().nbytes() for t in names)
+ours, bare = [], []
+for _ in range(7):
+    start = time.perf_counter()
+    g.park(names)
+    g.restore(names)
+    ours.append(time.perf_counter() - start)
+    start = time.perf_counter()
+    copies = [t.cpu() for t in names]
+    back = [t.to(DEVICE) for t in copies]
+    bare.append(time.perf_counter() - start)
+    del copies, back
+print(json.dumps([nbytes, statistics.median(ours), statistics.median(bare)]))
+"""
+
+
+def test_parking(row, run_on):
+    """Each byte is copied through a buffer, read back from the device and summed, and the process is looked through."""
+    nbytes, ours, bare = run_on("cuda", PARKING, SIMGPU_MEM_MB="1024").json
+    rate = 2 * nbytes / ours / (1 << 30)
+    row("park and restore 192 MiB / bare copies there and back", f"{ours / bare:.1f} x, {rate:.1f} GiB/s", "4 x")

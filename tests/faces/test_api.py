@@ -38,7 +38,7 @@ def test_plain_python():
 
 def test_public_names_are_there_and_others_are_not():
     assert set(jupyter_gpumem.__all__) == {
-        "account", "advise", "assert_no_leak", "dangling", "describe", "diagnose", "diff", "find_leak", "free", "graph", "holdings", "mark",
+        "account", "advise", "assert_no_leak", "dangling", "describe", "diagnose", "diff", "find_leak", "forecast", "free", "graph", "holdings", "mark",
         "park", "parked", "plan", "report", "restore", "snapshot", "watch", "why",
     }
     for name in jupyter_gpumem.__all__:

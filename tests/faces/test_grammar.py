@@ -24,6 +24,7 @@ def test_keep_takes_names_with_commas_and_again():
         (grammar.line_gpumem, "--why", "expected one argument"),
         (grammar.line_gpumem, "a b", "unknown: b"),
         (grammar.cell_gpumem, "--dry-run", "unknown: --dry-run"),
+        (grammar.line_gpumem, "--forecast", "takes all that is behind it"),
         (grammar.line_gpumem, "'open", "No closing quotation"),
     ],
 )
@@ -38,6 +39,6 @@ def test_a_slip_is_one_line_with_the_usage(parser, line, words):
 def test_flags_of_later_days_are_not_listed():
     listed = [flag for make in (*grammar.CELLS.values(), *grammar.LINES.values()) for flag in make().flags()]
     assert set(listed) == {
-        "--why", "--dangling", "--account", "--advise", "--mark", "--diff", "--plot", "--record", "--live", "--html", "--json", "--json-schema", "--leak",
+        "--why", "--dangling", "--account", "--advise", "--forecast", "--mark", "--diff", "--plot", "--record", "--live", "--html", "--json", "--json-schema", "--leak",
         "--device", "--dry-run", "--keep-output", "--keep-traceback", "--keep", "--to-host",
     }

@@ -1,6 +1,8 @@
 """Records in a shell's formatters."""
 from __future__ import annotations
 
+import pytest
+
 from jupyter_gpumem.faces import showing
 from jupyter_gpumem.model import Notice
 

@@ -29,6 +29,11 @@ ONE_OF_EACH = {
     "why": model.Why("x", 24, (HOLDING.holder,)),
     "growth": model.Growth("a", "now", ((), (POOL,)), (model.Change("x", model.Cause.NAME, "new", 24, 1),)),
     "checkup": model.Checkup(("cuda:0",), (model.Advice("a rule", "A title", ("seen",), "1 + 1", 2, "do()", ("x",), "cuda:0"),), ("no model",)),
+    "forecast": model.Forecast(
+        "f(x)",
+        (model.DevicePeak("cuda:0", 1, 2, 1, 2, 3, True, (model.Entry("inputs", 2),), model.PeakOperation("aten.add", "float32 2", None)),),
+        8, (model.BatchPeak(8, (("cuda:0", 2),), True),), 16, True, ("a note",),
+    ),
     "object": model.ObjectUse("x", "dict", 24, (model.NameUse("a", "Tensor", 24, 1, parts=(model.NameUse("b", "Tensor", 24, 1),)),)),
 }
 
