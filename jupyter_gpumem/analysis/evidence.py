@@ -134,6 +134,8 @@ class Forward(NamedTuple):
     saved: frozenset[Key]
     """What it saved and nothing but graphs holds."""
     checkpointed: bool
+    inputs: frozenset[Key] = frozenset()
+    """What it saved and others hold too: weights, batches."""
 
 
 class Copy(NamedTuple):

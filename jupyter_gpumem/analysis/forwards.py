@@ -1,12 +1,12 @@
 """The autograd graphs that names hold, as plain values: which leaves each ends in, and what it alone saved."""
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from jupyter_gpumem import frameworks
 from jupyter_gpumem.analysis import paths
-from jupyter_gpumem.analysis.evidence import Forward, Key
+from jupyter_gpumem.analysis.evidence import Forward, Kept, Key
 from jupyter_gpumem.analysis.growth import pattern
 from jupyter_gpumem.analysis.holders import Look
 from jupyter_gpumem.frameworks import Framework
@@ -43,10 +43,10 @@ class Graphs:
     They are kept until then: the wrappers of nodes are made anew, with ids used again.
     """
 
-    def __init__(self, framework: Framework, only: Collection[Key]) -> None:
-        """``only`` are the storages that count: those that nothing but graphs holds."""
+    def __init__(self, framework: Framework, known: Collection[Key]) -> None:
+        """``known`` are the storages that count."""
         self._framework = framework
-        self._only = only
+        self._known = known
         self._nodes: dict[int, _Node] = {}
         self.cut = False
         """There were more than :data:`MOST` operations."""
@@ -132,15 +132,16 @@ class Graphs:
 
     def _keys(self, tensors: Iterable[object]) -> frozenset[Key]:
         found = {(part.device, part.address) for tensor in tensors for part in self._framework.parts(tensor)}
-        return frozenset(key for key in found if key in self._only)
+        return frozenset(key for key in found if key in self._known)
 
 
-def forwards(seen: Look, only: Collection[Key]) -> tuple[tuple[Forward, ...], bool]:
+def forwards(seen: Look, kept: Mapping[Key, Kept]) -> tuple[tuple[Forward, ...], bool]:
     """The graphs behind the tensors that names hold without a graph in between; and whether some were left out."""
+    only = frozenset(key for key, one in kept.items() if one.saved)
     found: list[Forward] = []
     cut = False
     for framework in frameworks.loaded():
-        graphs = Graphs(framework, only)
+        graphs = Graphs(framework, kept)
         for tensor in _roots(seen, framework):
             start = graphs.first(tensor)
             holder = paths.holder(seen.walk, tensor)
@@ -158,8 +159,9 @@ def forwards(seen: Look, only: Collection[Key]) -> tuple[tuple[Forward, ...], bo
                     terms,
                     behind.leaves,
                     behind.nodes,
-                    behind.saved,
+                    behind.saved & only,
                     behind.checkpointed,
+                    behind.saved - only,
                 )
             )
         cut = cut or graphs.cut
@@ -170,7 +172,8 @@ def forwards(seen: Look, only: Collection[Key]) -> tuple[tuple[Forward, ...], bo
 def _roots(seen: Look, framework: Framework) -> list[object]:
     """Tensors with a graph that a name reaches by plain references."""
     found = []
-    for tensor in list(seen.walk.tensors):
+    # not the walk's list: a walk that has reached all that it looks for does not open the last ones
+    for tensor in list(seen.inventory.tensors.values()):
         if framework.kind(type(tensor)) == "tensor" and framework.graph(tensor):
             path = seen.walk.path(tensor)
             if path is not None and path[0].cause is Cause.NAME and not _through_graph(framework, path[1]):

@@ -59,7 +59,7 @@ def gather(shell: session.Shell | None, watched: Sequence[str], seconds: float =
         optimizers = [_optimizer(path, name, obj) for path, name, obj in owned if _kind(obj) == "optimizer"]
         workers = [_workers(path, name, obj) for path, name, obj in owned if _is_loader(obj)]
         kept = _kept(seen, models, optimizers)
-        graphs, cut = forwards.forwards(seen, {key for key, one in kept.items() if one.saved})
+        graphs, cut = forwards.forwards(seen, kept)
         gradients = _gradients(seen, models, optimizers, kept)
         copies = _copies(shell)
         pinned_names = _pinned_names(seen)

@@ -196,7 +196,10 @@ def single_precision(evidence: Evidence) -> Advice | None:
         leaves = frozenset().union(*(one.leaves for one in forwards))
         weights = {w.key: w for m in evidence.models for w in m.weights if w.tensor in leaves and w.key is not None}
         all_single = bool(weights) and all(weight.dtype == "float32" for weight in weights.values())
-        copies = evidence.nbytes(key for key in weights if key[0] == place.device and len(weights[key].shape) > 1) // 2
+        # weights and batches stay in float32 and are saved in lower precision beside that
+        cast = {key for key in weights if key[0] == place.device and len(weights[key].shape) > 1}
+        inputs = frozenset().union(*(one.inputs for one in forwards)) - weights.keys()
+        copies = evidence.nbytes(cast | {key for key in inputs if _is_single(evidence, place.device, key)}) // 2
         gain = single // 2 - copies
         if not place.bfloat16 or not all_single or lower * 20 > single or single * 2 < place.allocated:
             continue
@@ -209,7 +212,7 @@ def single_precision(evidence: Evidence) -> Advice | None:
                     f"activations, saved by the graph of {listed([one.path for one in forwards])}.",
                     f"All {len(weights)} parameters behind it are float32, and nothing in it is in lower precision.",
                 ),
-                arithmetic=f"about half of {shown(single)}, less {shown(copies)} for copies of the weights: "
+                arithmetic=f"about half of {shown(single)}, less {shown(copies)} for copies of weights and inputs: "
                 f"{shown(gain)} at most; normalisation and losses stay in float32",
                 expected=gain,
                 code=f'with torch.autocast("{place.device.partition(":")[0]}", dtype=torch.bfloat16):',
@@ -217,6 +220,10 @@ def single_precision(evidence: Evidence) -> Advice | None:
                 device=place.device,
             )
     return None
+
+
+def _is_single(evidence: Evidence, device: str, key: Key) -> bool:
+    return key[0] == device and key in evidence.kept and evidence.kept[key].dtype == "float32"
 
 
 def checkpointing(evidence: Evidence) -> Advice | None:

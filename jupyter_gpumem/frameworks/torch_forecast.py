@@ -16,14 +16,13 @@ from typing import Any
 
 import torch
 from torch._subclasses import fake_tensor
-from torch.overrides import TorchFunctionMode
 
 from jupyter_gpumem.errors import InputError
 from jupyter_gpumem.frameworks import Frame, Input, Rehearsal, RehearsalError
 from jupyter_gpumem.frameworks import torch as readers
 from jupyter_gpumem.frameworks.copying import Copier
 from jupyter_gpumem.frameworks.torch_allocator import user_frame
-from jupyter_gpumem.frameworks.torch_lifetimes import Log, Watch, host_value, tensors_of
+from jupyter_gpumem.frameworks.torch_lifetimes import CopyFakes, Log, Watch, host_value, tensors_of
 from jupyter_gpumem.introspect import instance_dict, is_a
 
 _TensorBase: Any = torch._C.TensorBase
@@ -213,7 +212,7 @@ class _Rehearsal:
                 warnings.catch_warnings(),
                 torch.set_grad_enabled(torch.is_grad_enabled()),
                 self._mode,
-                _CopyFakes(),
+                CopyFakes(),
                 watch,
             ):
                 warnings.simplefilter("ignore")
@@ -234,26 +233,6 @@ class _Rehearsal:
 
     def _note(self, text: str, frame: Frame | None) -> None:
         self._notes.setdefault(text, frame)
-
-
-class _CopyFakes(TorchFunctionMode):
-    """``copy.deepcopy`` of a fake tensor would copy its mode too."""
-
-    def __torch_function__(
-        self, func: Any, types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        if func is not torch.Tensor.__deepcopy__:
-            return func(*args, **(kwargs or {}))
-        tensor, memo = args
-        if id(tensor) not in memo:
-            copy = tensor.detach().clone()
-            is_parameter = isinstance(tensor, torch.nn.Parameter)
-            memo[id(tensor)] = (
-                torch.nn.Parameter(copy, tensor.requires_grad)
-                if is_parameter
-                else copy.requires_grad_(tensor.requires_grad)
-            )
-        return memo[id(tensor)]
 
 
 # ---------------------------------------------------------------- small questions

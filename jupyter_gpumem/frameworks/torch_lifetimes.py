@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch._subclasses import fake_tensor
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from jupyter_gpumem.frameworks import Allocation, Frame, Input, Rehearsal
@@ -22,6 +23,8 @@ from jupyter_gpumem.introspect import is_a
 _TensorBase: Any = torch._C.TensorBase
 _FakeTensor: Any = fake_tensor.FakeTensor
 _scalar = torch.ops.aten._local_scalar_dense.default
+_CALLER = f"{__package__}.torch_forecast"
+"""Where the user's lines end: what called the forecast is no part of the call."""
 _UNKNOWN = "a value is not known in a forecast: it was taken for {value}, and a branch on it may go another way"
 
 
@@ -165,6 +168,26 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch has no
         return complex(value) if kind.is_complex else value
 
 
+class CopyFakes(TorchFunctionMode):
+    """``copy.deepcopy`` of a fake tensor would copy its mode too."""
+
+    def __torch_function__(
+        self, func: Any, types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func is not torch.Tensor.__deepcopy__:
+            return func(*args, **(kwargs or {}))
+        tensor, memo = args
+        if id(tensor) not in memo:
+            copy = tensor.detach().clone()
+            is_parameter = isinstance(tensor, torch.nn.Parameter)
+            memo[id(tensor)] = (
+                torch.nn.Parameter(copy, tensor.requires_grad)
+                if is_parameter
+                else copy.requires_grad_(tensor.requires_grad)
+            )
+        return memo[id(tensor)]
+
+
 # ---------------------------------------------------------------- small questions
 def tensors_of(value: Any) -> Iterator[Any]:
     if isinstance(value, torch.Tensor):
@@ -216,7 +239,7 @@ def user_line(thread: int | None = None) -> Frame | None:
 
 
 def _user_line(frame: types.FrameType | None) -> Frame | None:
-    while frame is not None:
+    while frame is not None and frame.f_globals.get("__name__") != _CALLER:
         here = Frame(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
         if user_frame([here]) is not None:
             return here

@@ -128,7 +128,7 @@ def _data_fits(*devices: str) -> bool:
 
 
 def _has_cuda_graphs() -> bool:
-    return any(torch.cuda.CUDAGraph in mro(type(obj)) for obj in gc.get_objects())
+    return any(torch.cuda.CUDAGraph in mro(cls) for cls in set(map(type, gc.get_objects())))
 
 
 def _used_by(nodes: Iterable[Any]) -> set[int]:

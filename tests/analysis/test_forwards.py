@@ -5,14 +5,13 @@ import gc
 
 import pytest
 
-from jupyter_gpumem.analysis import forwards, holders
+from jupyter_gpumem.analysis import forwards, gathering
 
 
 def found(shell):
-    with holders.look(shell, ("cpu",)) as seen:
-        saved = {(s.part.device, s.part.address) for s in seen.stored}
-        graphs, cut = forwards.forwards(seen, saved)
-        return {one.path: one for one in graphs}, cut
+    """The user's graphs by path, and whether some were left out."""
+    evidence = gathering.gather(shell, ("cpu",))
+    return {one.path: one for one in evidence.forwards}, evidence.partial
 
 
 def test_what_a_loss_was_made_of_is_a_part_of_it(shell):
@@ -22,6 +21,7 @@ def test_what_a_loss_was_made_of_is_a_part_of_it(shell):
     x, loss = graphs["x"], graphs["loss"]
     assert x.nodes < loss.nodes and x.leaves == loss.leaves == {id(shell.user_ns["w"])}
     assert loss.scalar and not x.scalar and loss.terms == 1
+    assert not loss.saved and len(loss.inputs) == 2, "names hold x and w too"
 
 
 @pytest.mark.parametrize(

@@ -120,6 +120,8 @@ def test_float32_activations_are_most_of_it():
     graph = forward("loss", 1, saved=range(15))
     found = rules.single_precision(evidence(forwards=(graph,), models=(model(),)))
     assert found.expected == 30 * MIB - MIB // 2
+    batch = evidence(storages=30, forwards=(graph._replace(inputs=frozenset({key(29), key(1001)})),), models=(model(),))
+    assert rules.single_precision(batch).expected == 28 * MIB - MIB // 2, "a batch is saved once more, in half its size"
     assert rules.single_precision(evidence(forwards=(graph,), models=(model(),), allocated=121)) is None
 
 

@@ -13,9 +13,11 @@ The cells run in a real IPython shell. The device is the simulated CUDA.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import io
 import json
 import os
+import re
 import signal
 import sys
 import tempfile
@@ -60,6 +62,14 @@ def available():
     return torch.cuda.mem_get_info()[0] + unused
 
 
+def made_names(shell, given):
+    """The names that the user has bound: not the shell's outputs, and no modules. His own ``_`` is one."""
+    own = [name for name in shell.user_ns if name not in given and not re.fullmatch(r"_+|_i*\d*", name)]
+    if shell.user_ns.get("_") is not shell.displayhook._:
+        own.append("_")
+    return [name for name in own if not isinstance(shell.user_ns[name], types.ModuleType)]
+
+
 def play(session, mode):
     """Run a session, get the memory back, and run its work again."""
     folder = tempfile.mkdtemp()
@@ -72,11 +82,7 @@ def play(session, mode):
     if first is not None:
         return {"fault": f"the work does not run on the fresh device: {said[-500:]}"}
     errors = [run(shell, cell)[0] for cell in session.cells]
-    names = [
-        name
-        for name, value in shell.user_ns.items()
-        if name not in given and not name.startswith("_") and not isinstance(value, types.ModuleType)
-    ]
+    names = made_names(shell, given)
     cleaning = ""
     if mode == "folklore":
         failed, cleaning = run(shell, f"import gc, torch\ndel {', '.join(names)}\ngc.collect()\ntorch.cuda.empty_cache()")
@@ -84,7 +90,7 @@ def play(session, mode):
         failed, cleaning = run(shell, f"%gpufree {' '.join(names)}\n%gpufree")
     else:
         failed = None
-    if failed is not None or "Traceback" in cleaning:
+    if failed is not None or "jupyter_gpumem: " in cleaning:
         return {"fault": f"the cleaning failed: {cleaning[-1500:]}"}
     free = available()
     again, _ = run(shell, session.work)
@@ -124,6 +130,8 @@ def main():
     import torch
     import torch._dynamo  # noqa: F401 - torch.optim would import it in each process
 
+    for module in ("faces.extension", "faces.api", "actions.aftermath"):
+        importlib.import_module(f"jupyter_gpumem.{module}")
     torch.set_num_threads(1)
     for seed in range(first, stop, *step):
         for one in MODES if mode == "all" else (mode,):
