@@ -2,9 +2,9 @@
 
 Three rules hold throughout. Tensors are recognised by ``issubclass(type(o), TensorBase)``: ``isinstance`` and
 ``torch.is_tensor`` run a proxy's ``__class__``. Attributes are read through torch's own C getters with
-``__torch_function__`` switched off: a subclass may override them. And nothing is called that initialises a device:
-``mem_get_info``, ``current_device``, ``synchronize`` and the like never appear here, ``get_device_properties`` only
-behind ``is_initialized``.
+``__torch_function__`` switched off: a subclass or a mode may override them. And nothing is called that initialises a
+device: ``mem_get_info``, ``current_device``, ``synchronize`` and the like never appear here, ``get_device_properties``
+only behind ``is_initialized``.
 """
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ peak_site = torch_history.peak_site
 _TensorBase: Any = torch._C.TensorBase
 _StorageBase: Any = torch._C.StorageBase
 _weak: Any = StorageWeakRef
-_no_function = torch._C.DisableTorchFunctionSubclass
+_no_function = torch._C.DisableTorchFunction
 tables: tuple[str, ...] = ("_parameters", "_buffers", "_modules")
 
 
@@ -284,10 +284,11 @@ def unseen(tensors: Sequence[object]) -> int | None:
     if count is None or issubclass(type(tensors[0]), _StorageBase):
         return None
     try:
-        if _TensorBase.layout.__get__(tensors[0]) is not torch.strided:
-            return None
-        storage = _storages(tensors[0])[0]
-        views = [_TensorBase._is_view(tensor) for tensor in tensors if not is_bare(tensor)]
+        with _no_function():
+            if _TensorBase.layout.__get__(tensors[0]) is not torch.strided:
+                return None
+            storage = _storages(tensors[0])[0]
+            views = [_TensorBase._is_view(tensor) for tensor in tensors if not is_bare(tensor)]
     except (NotImplementedError, RuntimeError, ValueError, IndexError):
         return None
     return max(0, int(count(storage._cdata)) - len(tensors) - 1 - (bool(views) and all(views)))
@@ -295,10 +296,11 @@ def unseen(tensors: Sequence[object]) -> int | None:
 
 def is_base(tensor: object, others: Iterable[object]) -> bool:
     """Whether one of ``others`` is a view that was made of the tensor: a reference that ``gc`` does not see."""
-    if is_bare(tensor) or _TensorBase._is_view(tensor):
-        return False
-    views = [other for other in others if not is_bare(other) and _TensorBase._is_view(other)]
-    return any(_TensorBase._base.__get__(view) is tensor for view in views)
+    with _no_function():
+        if is_bare(tensor) or _TensorBase._is_view(tensor):
+            return False
+        views = [other for other in others if not is_bare(other) and _TensorBase._is_view(other)]
+        return any(_TensorBase._base.__get__(view) is tensor for view in views)
 
 
 def referents(obj: object) -> Sequence[object]:

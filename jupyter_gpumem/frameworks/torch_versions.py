@@ -15,7 +15,7 @@ import torch
 from jupyter_gpumem.introspect import instance_dict, mro
 
 _TensorBase: Any = torch._C.TensorBase
-_no_function = torch._C.DisableTorchFunctionSubclass
+_no_function = torch._C.DisableTorchFunction
 _MOST_COPIED = 64 << 20
 """Bytes of buffers that are copied. The running statistics of large networks take some MiB."""
 
@@ -122,7 +122,8 @@ def _bytes(tensor: Any) -> Any:
 def _version(tensor: Any) -> int | None:
     """How often a tensor was written to; None for one made in inference mode, which does not count."""
     try:
-        return int(_TensorBase._version.__get__(tensor))
+        with _no_function():
+            return int(_TensorBase._version.__get__(tensor))
     except RuntimeError:
         return None
 

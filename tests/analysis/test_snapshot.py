@@ -53,3 +53,25 @@ def test_torchs_index_is_joined_with_nvml_by_uuid(run_on, tmp_path):
     reserved = dict(allocators)["cuda:1"]
     assert devices == [["cuda:0", "0", []], ["cuda:1", "1", [reserved + (64 << 20)]]]
     assert held == [["x", "cuda:1"]]
+
+
+def test_looking_runs_no_function_mode_of_the_users(shell):
+    from torch.overrides import TorchFunctionMode
+
+    import jupyter_gpumem
+
+    called = []
+
+    class Mode(TorchFunctionMode):
+        def __torch_function__(self, function, types, args=(), kwargs=None):
+            called.append(function)
+            return function(*args, **(kwargs or {}))
+
+    base = torch.ones(10, requires_grad=True)
+    shell.user_ns["kept"] = [base, base[2:], (base * 2).sum(), torch.sparse_coo_tensor([[0]], [1.0], (2,))]
+    with Mode():
+        jupyter_gpumem.snapshot("cpu")
+        jupyter_gpumem.why(base)
+        jupyter_gpumem.describe("kept", shell.user_ns["kept"], "cpu")
+        jupyter_gpumem.plan()
+    assert called == []

@@ -38,32 +38,35 @@ WAYS = {
 }
 """The last cell of each way. The first four leave the user's names alone, the others delete them."""
 DELETING = frozenset(list(WAYS)[4:])
+NAMING = frozenset(way for way, cell in WAYS.items() if "{" in cell)
+"""The ways that are told the names. Where a case has made none, they only collect."""
+
+
+def storages(blocks):
+    """Tag, address and bytes of each storage that is alive."""
+    for tag, references in blocks.references.items():
+        for reference in references:
+            storage = blocks.torch.UntypedStorage._new_with_weak_ptr(reference.cdata)
+            if storage is not None and storage.nbytes():
+                yield tag, storage._cdata, storage.nbytes()
 
 
 def alive(blocks):
     """Tag → bytes of its storages that are alive."""
     found = {}
-    for tag, references in blocks.references.items():
-        for reference in references:
-            storage = blocks.torch.UntypedStorage._new_with_weak_ptr(reference.cdata)
-            if storage is not None and storage.nbytes():
-                found[tag] = found.get(tag, 0) + storage.nbytes()
+    for tag, _, nbytes in storages(blocks):
+        found[tag] = found.get(tag, 0) + nbytes
     return found
 
 
 def named(blocks, shell):
-    """The tags whose storages all have a holder that the package can name."""
+    """Bytes of the storages that are alive and whose holder the package can name."""
     from jupyter_gpumem.analysis import holders
     from jupyter_gpumem.model import Cause
 
     found, _ = holders.holdings(shell, ["cuda"])
     known = {holding.storage for holding in found if holding.holder.cause is not Cause.UNKNOWN}
-    tags = set()
-    for tag in alive(blocks):
-        storages = [blocks.torch.UntypedStorage._new_with_weak_ptr(r.cdata) for r in blocks.references[tag]]
-        if all(s.data_ptr() in known for s in storages if s is not None and s.nbytes()):
-            tags.add(tag)
-    return sorted(tags)
+    return sum(nbytes for _, address, nbytes in storages(blocks) if address in known)
 
 
 def try_way(way):
@@ -98,7 +101,8 @@ def try_way(way):
             for name, value in shell.user_ns.items()
             if name not in given and not re.fullmatch(r"_+|_i*\d*", name) and not isinstance(value, types.ModuleType)
         ]
-        notes.append(run(WAYS[way].format(names=", ".join(names) or "given", spaced=" ".join(names))) if names or "{" not in WAYS[way] else None)
+        cleaning = WAYS[way] if names or way not in NAMING else EMPTY
+        notes.append(run(cleaning.format(names=", ".join(names), spaced=" ".join(names))))
         return {"before": before, "after": alive(blocks), "named": named(blocks, shell), "notes": [n for n in notes if n]}
 
     return run_case
