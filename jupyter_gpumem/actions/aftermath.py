@@ -38,8 +38,8 @@ def tell_why(
 
 def give_back(
     shell: session.Shell | None, watched: Sequence[str], running: Any, show: Callable[[object], object]
-) -> None:
-    """Free what only the last error holds, and say so in a line if it was anything.
+) -> int:
+    """Free what only the last error holds, and say so in a line if it was anything. Returns the bytes.
 
     ``running`` is the ``ExecutionResult`` of the cell that has failed: its error still says that it did.
     """
@@ -51,6 +51,7 @@ def give_back(
         to_driver = f", {shown(driver)} to the driver" if driver > 0 else ""
         how = "its frames are cleared, so %debug cannot enter them"
         show(Notice(f"gpumem: {shown(report.freed)} that only the error held given back{to_driver}; {how}"))
+    return report.freed
 
 
 def _reserved(allocators: Sequence[Allocator]) -> int:

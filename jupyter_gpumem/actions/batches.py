@@ -37,7 +37,23 @@ def whole(number: object, what: str) -> int:
 
 # ---------------------------------------------------------------- parts of a batch
 def micro_batches(batch: _B, n: int) -> Iterator[tuple[_B, float]]:
-    """The parts of a batch, and the share of its samples that each has; see ``jupyter_gpumem.micro_batches``."""
+    """A batch in ``n`` parts of nearly equal size, each with its share of the samples::
+
+        for part, share in micro_batches(batch, 4):
+            (loss_of(part) * share).backward()
+        optimizer.step()
+
+    A batch is a tensor or array, or tuples, lists, dictionaries and dataclasses of them, nested; all are cut along
+    their first dimension, into views. None, numbers, text and tensors without a dimension go to every part as they
+    are; a list of one text for each sample is cut too. Of fewer than ``n`` samples each is a part.
+
+    The gradients are those of the whole batch where the loss is a mean over samples. They are not where samples meet:
+    batch norm takes its statistics from each part, a contrastive loss has fewer pairs; dropout draws other masks. A mean
+    over something else takes that in place of ``share``, for tokens
+    ``(labels_of(part) != -100).sum() / (labels_of(batch) != -100).sum()``.
+
+    Raises InputError if first dimensions differ, or there is nothing to cut.
+    """
     n = whole(n, "the number of parts")
     lengths: dict[int, str] = {}
     _note_lengths(batch, "batch", lengths)
@@ -132,7 +148,22 @@ def _cut(value: Any, where: slice, length: int) -> Any:
 
 # ---------------------------------------------------------------- a loader
 def resizable(loader: object) -> Batches:
-    """The batches of a loader in sizes that may change; see ``jupyter_gpumem.resizable``."""
+    """The batches of a torch DataLoader, in sizes that may change in the middle of an epoch::
+
+        batches = resizable(loader)
+        for batch in batches:
+            try:
+                step(batch)
+            except torch.OutOfMemoryError:
+                batches.resize(batches.batch_size // 2, again=True)
+
+    ``resize(n)`` makes the batches from the next one on of ``n`` samples; with ``again`` the samples of the last batch
+    come once more, first. The epoch has the samples of the plain loader in its order, and draws the same random numbers;
+    the loader itself is left as it was, and its other options hold. Workers end at a resize, and start anew. With
+    ``drop_last`` what is dropped is what is left of the size at the end. ``len()`` counts the batches of the epoch.
+
+    Raises InputError for an IterableDataset, a ``batch_sampler`` of one's own, and ``batch_size=None``.
+    """
     for framework in frameworks.loaded():
         if framework.hints.is_loader(type(loader)):
             return framework.resizable(loader)

@@ -85,6 +85,15 @@ def parked_names() -> tuple[ParkedName, ...]:
     return tuple(ParkedName(label, device, nbytes) for (label, device), nbytes in found.most_common())
 
 
+def parked_under(labels: Collection[str]) -> frozenset[Key]:
+    """The storages that were parked under some names, whoever holds them now. Raises InputError if there are none."""
+    _prune()
+    found = frozenset(key for key, entry in _parked.items() if entry.label in labels)
+    if not found:
+        _refuse_restore(dict.fromkeys(labels))
+    return found
+
+
 def _prune() -> None:
     for key, entry in list(_parked.items()):
         if not entry.handle.knows(key[1]):
@@ -162,9 +171,13 @@ def _refuse_park(shell: session.Shell | None, objects: Mapping[str, object], wat
 
 
 # ---------------------------------------------------------------- restoring
-def plan_restore(shell: session.Shell | None, objects: Mapping[str, object] | None = None) -> Parking:
+def plan_restore(
+    shell: session.Shell | None,
+    objects: Mapping[str, object] | None = None,
+    only: Collection[Key] | None = None,
+) -> Parking:
     """What :func:`restore` would do, and what is in its way. Changes nothing."""
-    moves, obstacles = _plan_restore(shell, objects)
+    moves, obstacles = _plan_restore(shell, objects, only)
     return Parking(Direction.RESTORE, _summary(moves), False, obstacles=obstacles, notes=_strangers(moves))
 
 

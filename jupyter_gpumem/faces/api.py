@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Sequence
-from importlib import import_module
 from typing import Any, ParamSpec, TypeVar, overload
 
 from jupyter_gpumem import session
-from jupyter_gpumem.actions import cleaning, leaks, parking
+from jupyter_gpumem.actions import batches, budget, cleaning, leaks, parking, retry
+from jupyter_gpumem.actions.batches import micro_batches as micro_batches
+from jupyter_gpumem.actions.batches import resizable as resizable
 from jupyter_gpumem.actions.planning import Request
 from jupyter_gpumem.actions.watcher import Watch
 from jupyter_gpumem.analysis import account as _account
@@ -319,11 +320,61 @@ def retry_on_oom(
     names = (halve,) if isinstance(halve, str) else tuple(halve)
 
     def decorate(inner: Callable[..., Any]) -> Callable[..., Any]:
-        retry: Any = import_module("jupyter_gpumem.actions.retry")
         decorated: Callable[..., Any] = retry.retrying(inner, names, tries, floor, device, show or _print)
         return decorated
 
     return decorate if function is None else decorate(function)
+
+
+def find_batch_size(
+    step: Callable[[int], object],
+    start: int = 1,
+    most: int | None = None,
+    *,
+    device: str | None = None,
+    rehearse: bool = True,
+    show: Callable[[object], object] | None = None,
+) -> int:
+    """The largest ``n`` up to ``most`` for which ``step(n)`` runs without an out-of-memory error; 0 if none does.
+
+    The step is rehearsed without memory first, to know where to begin (``rehearse=False``: it doubles from ``start``);
+    true tries decide. After each the memory goes back, and random states, new gradients and the buffers of modules are
+    put back, as they are after the whole search. Weights that the step updates stay updated, and that is said: give it
+    a step without ``optimizer.step()``, or a copy. ``show`` gets a line for each try; by default it is printed.
+
+    Raises InputError where only host memory is used and ``most`` is missing, and what the step raises.
+    """
+    foreseen = batches.by_forecast(step, device) if rehearse else None
+    return batches.find_batch_size(step, start, most, device, show or _print, foreseen)
+
+
+def limit(size: str | float, device: str | None = None) -> Notice:
+    """Let this process reserve at most ``size`` of a device: ``"8GiB"``, bytes, ``"50%"``, ``0.5``; ``"off"`` ends it.
+
+    It is torch's own limit, and counts what its allocator reserves: beyond it a tensor gets an out-of-memory error
+    though the device has room. Context and libraries do not count. By default it is set on torch's current device.
+    Unloading the extension sets the earlier limit back.
+
+    Raises InputError for a device that is not in use yet, and for more than the device has.
+    """
+    return budget.limit(size, device)
+
+
+def preallocated(size: str | float, device: str | None = None) -> budget.Preallocated:
+    """Take memory from the driver before others can, as context manager or decorator::
+
+        with preallocated("8GiB"):
+            train()
+
+    All of it or, with the reason, nothing. It lies in the allocator's cache for the current stream, in one piece, so a
+    large tensor finds room; tensors of 1 MiB and less lie elsewhere. At the end the cache is emptied: a tensor that
+    lives on keeps its whole piece, unless segments are expandable. ``torch.cuda.max_memory_allocated()`` does not
+    count it.
+
+    Raises InputError, when the block begins, where there is no room, for a device that is not in use yet, and for host
+    memory.
+    """
+    return budget.Preallocated(size, device)
 
 
 def _print(use: object) -> None:

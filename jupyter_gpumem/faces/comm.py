@@ -18,6 +18,7 @@ from jupyter_gpumem.errors import InputError
 from jupyter_gpumem.faces import wire
 from jupyter_gpumem.faces.live import Live
 from jupyter_gpumem.faces.settings import GPUMem
+from jupyter_gpumem.faces.verdicts import Verdicts
 
 _CONTROL = "comm_info_request"
 """The control channel has no message for extensions, but ipykernel answers this type there, and neither the server nor
@@ -50,6 +51,7 @@ class Link:
         self._usual: Any = None
         self._comm = _made_comm(shell.kernel)
         self.live = Live(self.send)
+        self.verdicts = Verdicts(self.send, self.live)
 
     def open(self) -> None:
         """Be heard. Sends nothing: a kernel that nobody watches is silent."""
@@ -144,7 +146,7 @@ class Link:
         if self._requests is None:
             self._requests = import_module("jupyter_gpumem.faces.requests").Requests(self._shell, self._settings)
         result = self._requests.answer(message)
-        if message.verb == "free":
+        if message.verb in ("free", "move"):
             self.live.nudge()
         return result
 
@@ -158,11 +160,14 @@ class Link:
         args = message.args
         if message.verb == "watch":
             granted = self.live.watch(message.page, args["interval"], args["lease"], renewable)
-            return {**granted, "host": socket.gethostname(), "remote": _is_remote(self._kernel)}
+            where = {"host": socket.gethostname(), "remote": _is_remote(self._kernel)}
+            return {**granted, **where, "verdict": self.verdicts.now}
         if message.verb == "unwatch":
             return self.live.unwatch(message.page)
         if message.verb == "sample":
             return self.live.sample()
+        if message.verb == "dismiss":
+            return {"dismissed": self.verdicts.dismiss(args["verdict"])}
         with self._lock:
             in_time = args["target"] not in self._begun
             if in_time:

@@ -65,13 +65,18 @@ class _Extension:
     def after(self, result: Any) -> None:
         """``post_run_cell``."""
         baseline = self._baselines.pop(id(result.info), None)
-        failed = self._failed(result, baseline) if result.error_in_exec is not None else False
+        found: list[Any] = []
+        failed = self._failed(result, baseline, found) if result.error_in_exec is not None else False
         directive = self._watcher.after(result) if self._watcher is not None else None
+        back = None
         if failed and not (directive is not None and (directive.clean or directive.keep_traceback)):
-            self._guarded(lambda aftermath: aftermath.give_back(self._shell(), self._watched(), result, showing.show))
+            back = self._guarded(
+                lambda aftermath: aftermath.give_back(self._shell(), self._watched(), result, showing.show)
+            )
         if self._link is not None:
             info = getattr(result, "info", None)
             count = result.execution_count if getattr(info, "store_history", False) else None
+            self._link.verdicts.after(result, found[-1] if found else None, back or 0)
             self._link.live.end(info, count, failed=not result.success)
 
     # -------------------------------------------------------- after a cell has failed
@@ -84,14 +89,17 @@ class _Extension:
             lambda aftermath: aftermath.remember(self._shell(), self._watched(), self.cells, devices)
         )
 
-    def _failed(self, result: Any, baseline: Any) -> bool:
-        """Say why, if it is about memory; and whether what the error holds is to be freed."""
+    def _failed(self, result: Any, baseline: Any, found: list[Any]) -> bool:
+        """Say why, if it is about memory, also to ``found``; and whether what the error holds is to be freed."""
         when = self.settings.after_error
         if when == "off":
             return False
-        said = self._guarded(
-            lambda aftermath: aftermath.tell_why(self._shell(), result.error_in_exec, baseline, showing.show)
-        )
+
+        def show(verdict: object) -> None:
+            found.append(verdict)
+            showing.show(verdict)
+
+        said = self._guarded(lambda aftermath: aftermath.tell_why(self._shell(), result.error_in_exec, baseline, show))
         kind = type(said).__name__
         return kind == "OutOfMemory" or (when == "any" and kind != "DeviceFault")
 

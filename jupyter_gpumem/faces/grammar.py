@@ -123,6 +123,7 @@ def line_gpumem() -> _Parser:
     parser.add_argument("--json", action="store_true", help="print as JSON: the snapshot, or what is asked")
     parser.add_argument("--json-schema", action="store_true", help="print the JSON Schema of what --json prints")
     parser.add_argument("--record", metavar="on|off|FILE", help="torch's recording of CUDA allocations; FILE: write it")
+    parser.add_argument("--limit", metavar="SIZE|off", help="the most that this process reserves: 8GiB, 50%%")
     parser.add_argument("--forecast", metavar="CALL", help="the peak of a call before it is made; last in the line")
     parser.rest = "--forecast"
     _device(parser)
@@ -130,7 +131,7 @@ def line_gpumem() -> _Parser:
 
 
 _AS_JSON = ("forecast", "why", "dangling", "account", "advise", "diff", "name", "snapshot")
-_QUESTIONS = (*_AS_JSON[:-2], "mark", "plot", "live", "html", "json_schema", "record", "name")
+_QUESTIONS = (*_AS_JSON[:-2], "mark", "plot", "live", "html", "json_schema", "record", "limit", "name")
 
 
 def question(options: argparse.Namespace) -> str:

@@ -55,6 +55,8 @@ class GPUMemMagics(Magics):  # type: ignore[misc]  # IPython's classes are untyp
             self._plot(options.plot, options.name, device)
         elif question == "record":
             show(import_module("jupyter_gpumem.actions.recording").record(options.record))
+        elif question == "limit":
+            show(api.limit(options.limit, device))
         elif question == "switch":
             self._settings.every_cell = options.name == "on"
         elif options.json:

@@ -6,23 +6,27 @@ from dataclasses import replace
 from typing import Any
 
 from jupyter_gpumem import session
+from jupyter_gpumem.actions import parking
+from jupyter_gpumem.actions.move_offers import MoveOffer, MoveOffers
 from jupyter_gpumem.actions.offers import Offer, Offers
 from jupyter_gpumem.actions.planning import Request
-from jupyter_gpumem.analysis import names
+from jupyter_gpumem.analysis import account, names
 from jupyter_gpumem.analysis.snapshot import watched_devices
 from jupyter_gpumem.analysis.why import why
 from jupyter_gpumem.errors import InputError
 from jupyter_gpumem.faces import wire
 from jupyter_gpumem.faces.settings import GPUMem
+from jupyter_gpumem.model import Direction
 
 
 class Requests:
-    """The verbs ``names``, ``why``, ``plan`` and ``free`` for one shell. Owned by the thread that runs its cells."""
+    """The verbs that look at tensors or move them, for one shell. Owned by the thread that runs its cells."""
 
     def __init__(self, shell: session.Shell, settings: GPUMem) -> None:
         self._shell = shell
         self._settings = settings
         self._offers = Offers(shell)
+        self._moves = MoveOffers(shell)
         self._shown: dict[str, Any] = {}
         """Framework → the storages of the last answer to ``names``, weakly."""
 
@@ -39,6 +43,7 @@ class Requests:
         most = wire.MOST_ROWS
         return {
             "names": replace(seen, names=seen.names[:most], others=seen.others[:most]),
+            "parked": parking.parked_names()[:most],
             "took": round(1000 * (time.monotonic() - begun)),
             "left_out": max(0, len(seen.names) - most) + max(0, len(seen.others) - most),
         }
@@ -55,6 +60,10 @@ class Requests:
             raise InputError("this tensor is not there any more")
         return why(self._shell, None, at=(device, storage))
 
+    def _account(self) -> object:
+        found = account.take(self._shell, self._settings.device or None)
+        return {"accounts": [replace(one, segments=()) for one in found]}
+
     def _plan(self, names: tuple[str, ...], dangling: bool, empty: bool) -> object:
         if not (names or dangling or empty):
             raise InputError("nothing to plan: give names, dangling or empty")
@@ -64,3 +73,13 @@ class Requests:
     def _free(self, token: str) -> object:
         done = self._offers.take_up(token)
         return {"changed": done} if isinstance(done, Offer) else {"report": done}
+
+    def _park(self, names: tuple[str, ...]) -> object:
+        return self._moves.make(Direction.PARK, names, self._settings.device or None)
+
+    def _restore(self, names: tuple[str, ...]) -> object:
+        return self._moves.make(Direction.RESTORE, names)
+
+    def _move(self, token: str) -> object:
+        done = self._moves.take_up(token)
+        return {"changed": done} if isinstance(done, MoveOffer) else {"done": done}

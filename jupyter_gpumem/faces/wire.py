@@ -88,13 +88,18 @@ _VERBS: dict[str, dict[str, _Reader]] = {
     "unwatch": {},
     "sample": {},
     "cancel": {"target": _text},
+    "dismiss": {"verdict": _integer(0, _LARGEST)},
     "names": {},
     "why": {"name": _optional_text, "device": _optional_text, "storage": _integer(0, _LARGEST)},
     "plan": {"names": _names, "dangling": _flag, "empty": _flag},
     "free": {"token": _text},
+    "park": {"names": _names},
+    "restore": {"names": _names},
+    "move": {"token": _text},
+    "account": {},
 }
 VERBS = tuple(_VERBS)
-AT_ONCE = frozenset({"watch", "unwatch", "sample", "cancel"})
+AT_ONCE = frozenset({"watch", "unwatch", "sample", "cancel", "dismiss"})
 """Verbs that need no tensors: answered beside a running cell where the kernel has a control thread."""
 
 
@@ -162,6 +167,11 @@ def _device(device: Device, shares: Shares) -> dict[str, Any]:
 def cell(run: CellRun) -> dict[str, Any]:
     """A cell has ended."""
     return {"kind": "cell", "run": _json(run)}
+
+
+def verdict(now: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The last verdict of the kernel, as ``verdicts`` makes it; None: it does not stand any more."""
+    return {"kind": "verdict", "verdict": now}
 
 
 def bye() -> dict[str, Any]:

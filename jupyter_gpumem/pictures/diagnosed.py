@@ -13,14 +13,15 @@ from jupyter_gpumem.units import shown
 def _diagnosis(found: Diagnosis) -> list[Block]:
     """What was asked where, the cause, the cure; then the evidence, folded in."""
     lines: list[Block] = [
-        Line(_asked(found), warn=True),
+        Line(f"gpumem: {asked(found)}", warn=True),
         Line(f"cause: {found.cause}"),
         Line(f"cure: {found.cure}", found.code),
     ]
     return [*lines, Fold("Evidence", tuple(_evidence(found)), found.full)]
 
 
-def _asked(found: Diagnosis) -> str:
+def asked(found: Diagnosis) -> str:
+    """What was asked for and where: ``out of memory on cuda:0: 2.0 GiB asked, 1.1 GiB free; cell [3], line 2``."""
     error, origin = found.error, found.origin
     about = "about " if error.rounding > 8 << 20 else ""
     on = f" on {error.device}" if error.device is not None else ""
@@ -29,7 +30,7 @@ def _asked(found: Diagnosis) -> str:
     where = f"; {origin.place}" if origin.place else ""
     code = f": {origin.code}" if origin.place and origin.code else ""
     tensors = ", ".join(f"{name} {_tensor(tensor)}" for name, tensor in origin.tensors)
-    return f"gpumem: out of memory{on}: {what}{free}{where}{code}" + (f" ({tensors})" if tensors else "")
+    return f"out of memory{on}: {what}{free}{where}{code}" + (f" ({tensors})" if tensors else "")
 
 
 def _tensor(tensor: Tensor) -> str:

@@ -38,8 +38,8 @@ def test_plain_python():
 
 def test_public_names_are_there_and_others_are_not():
     assert set(jupyter_gpumem.__all__) == {
-        "account", "advise", "assert_no_leak", "dangling", "describe", "diagnose", "diff", "find_leak", "forecast", "free", "graph", "holdings", "mark",
-        "park", "parked", "plan", "report", "restore", "snapshot", "watch", "why",
+        "account", "advise", "assert_no_leak", "dangling", "describe", "diagnose", "diff", "find_batch_size", "find_leak", "forecast", "free", "graph", "holdings", "limit", "mark", "micro_batches",
+        "park", "parked", "plan", "preallocated", "report", "resizable", "restore", "retry_on_oom", "snapshot", "watch", "why",
     }
     for name in jupyter_gpumem.__all__:
         assert getattr(jupyter_gpumem, name).__doc__

@@ -39,6 +39,6 @@ def test_a_slip_is_one_line_with_the_usage(parser, line, words):
 def test_flags_of_later_days_are_not_listed():
     listed = [flag for make in (*grammar.CELLS.values(), *grammar.LINES.values()) for flag in make().flags()]
     assert set(listed) == {
-        "--why", "--dangling", "--account", "--advise", "--forecast", "--mark", "--diff", "--plot", "--record", "--live", "--html", "--json", "--json-schema", "--leak",
-        "--device", "--dry-run", "--keep-output", "--keep-traceback", "--keep", "--to-host",
+        "--why", "--dangling", "--account", "--advise", "--forecast", "--mark", "--diff", "--plot", "--record", "--limit", "--live", "--html", "--json", "--json-schema", "--leak",
+        "--device", "--dry-run", "--keep-output", "--keep-traceback", "--keep", "--retry", "--halve", "--floor", "--to-host",
     }

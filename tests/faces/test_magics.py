@@ -150,3 +150,7 @@ def test_hostile_values_in_the_namespace_do_no_harm(say):
     for cell in ("%gpumem", "%gpumem bad", "%gpufree", "%%gpufree\nworse = Bad()", "%gpumem --dangling"):
         result, text = say(cell)
         assert result.success, text
+
+
+def test_a_limit_where_there_is_none_is_refused_in_one_line(say):
+    assert "host memory has no budget" in say("%gpumem --limit 8GiB --device cpu")[1]

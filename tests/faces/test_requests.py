@@ -112,3 +112,58 @@ def test_asking_leaves_no_trace_in_the_session(shell, ask):
     ask("why", name="x")
     ask("plan", names=["x"], dangling=True, empty=True)
     assert (dict(shell.user_ns), shell.execution_count, list(shell.user_ns["In"])) == before
+
+
+def test_the_account_closes_and_comes_without_its_segments(shell, ask):
+    (account,) = ask("account")["accounts"]
+    assert account["device"] == "cpu"
+    for total in (account["allocated"], account["reserved"], account["used"]):
+        sizes = [entry["nbytes"] for entry in total["entries"]]
+        assert None in sizes or sum(sizes) == total["total"]
+    assert account["segments"] == []
+
+
+def test_why_says_of_each_holder_whether_it_alone_is_enough(shell, ask):
+    assert [holder["frees"] for holder in ask("why", name="x")["holders"]] == [True]
+    shell.run_cell("y = x")
+    assert [holder["frees"] for holder in ask("why", name="x")["holders"]] == [False, False]
+
+
+def test_nothing_is_parked_where_there_is_no_device(ask):
+    assert ask("names")["parked"] == []
+    with pytest.raises(InputError, match="no accelerator"):
+        ask("park", names=["x"])
+    with pytest.raises(InputError, match="nothing of it is parked"):
+        ask("restore", names=["x"])
+    with pytest.raises(InputError, match="nothing is done"):
+        ask("move", token="0" * 32)
+
+
+MOVED = """
+import json
+from IPython.core.interactiveshell import InteractiveShell
+import torch
+from jupyter_gpumem.faces import wire
+from jupyter_gpumem.faces.requests import Requests
+from jupyter_gpumem.faces.settings import GPUMem
+shell = InteractiveShell.instance()
+shell.user_ns["x"] = torch.ones(1 << 20, device=DEVICE)
+requests = Requests(shell, GPUMem(parent=shell))
+def ask(verb, **args):
+    message = wire.read({"v": 1, "id": "r1", "page": "p", "verb": verb, "args": args})
+    return wire.reply("r1", verb, requests.answer(message))["result"]
+offer = ask("park", names=["x"])
+done = ask("move", token=offer["token"])["done"]
+parked = ask("names")
+back = ask("move", token=ask("restore", names=["x"])["token"])["done"]
+print(json.dumps([offer["parking"]["moved"], done["direction"], parked["parked"], parked["names"]["names"], back["done"], str(shell.user_ns["x"].device)]))
+"""
+
+
+def test_a_name_goes_to_host_memory_and_comes_back(run_on):
+    moved, direction, parked, names, done, device = run_on("cuda", MOVED).json
+    assert moved == [{"name": "x", "device": "cuda:0", "nbytes": 4 << 20, "storages": 1, "tensors": 1}]
+    assert (direction, done) == ("park", True)
+    assert parked == [{"name": "x", "device": "cuda:0", "nbytes": 4 << 20}]
+    assert names == []
+    assert device == "cuda:0"
