@@ -1,58 +1,13 @@
-/** Cards in which a clean-up shows its plan and its report, and *why?* its answer. They take data and callbacks. */
+/** Cards in which a clean-up or a move shows its plan and its report. They take data and callbacks. */
 import type { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
-import { NOT_AVAILABLE, bytes, signed, told } from './format';
-import type { IWhy, Task } from './notebook';
-import type { IAction, IAllocator, IHolding, IPlan, IReport } from './protocol';
+import { bytes, told } from './format';
+import { MovePlan, Moved } from './moving';
+import { Notecard } from './notecard';
+import type { Task } from './notebook';
+import { Pools } from './pools';
+import type { IAction, IHolding, IPlan, IReport } from './protocol';
 
-// ---------------------------------------------------------------- why
-export function WhyCard(props: {
-  why: IWhy;
-  isBusy: boolean;
-  onCloseWhy(): void;
-  trans: TranslationBundle;
-}): JSX.Element {
-  const { why, isBusy, trans } = props;
-  return (
-    <Notecard
-      title={trans.__('Why is %1 there?', why.title)}
-      focus={`${why.holders !== null}`}
-    >
-      {why.holders === null && why.failed === null && (
-        <p role="status">
-          {isBusy
-            ? trans.__('Waiting for the running cell…')
-            : trans.__('Searching…')}
-        </p>
-      )}
-      {why.failed && (
-        <p role="alert">{failure(why.failed.code, why.failed.text, trans)}</p>
-      )}
-      {why.holders && (
-        <ol className="jp-gpumem-paths">
-          {why.holders.map((holder, index) => (
-            <li key={index}>{holder.path}</li>
-          ))}
-        </ol>
-      )}
-      {why.cuts.length > 0 && (
-        <p>
-          {trans.__('To free it, let go of all of: %1', why.cuts.join(', '))}
-        </p>
-      )}
-      {why.notes.map(note => (
-        <p key={note}>{told(note, trans)}</p>
-      ))}
-      <div className="jp-gpumem-toolbar">
-        <button className="jp-gpumem-button" onClick={props.onCloseWhy}>
-          {trans.__('Close')}
-        </button>
-      </div>
-    </Notecard>
-  );
-}
-
-// ---------------------------------------------------------------- the clean-up
 export function TaskCard(props: {
   task: Task;
   isBusy: boolean;
@@ -70,16 +25,20 @@ export function TaskCard(props: {
   switch (task.step) {
     case 'planning':
     case 'freeing':
+    case 'moving':
       return (
-        <Notecard title={trans.__('Clean-up')} focus={task.step}>
+        <Notecard
+          title={
+            task.step === 'moving' ? trans.__('Move') : trans.__('Clean-up')
+          }
+          focus={task.step}
+        >
           <p role="status">
             {task.cancelling
               ? trans.__('Cancelling…')
               : isBusy
                 ? trans.__('Waiting for the running cell to end…')
-                : task.step === 'planning'
-                  ? trans.__('Planning…')
-                  : trans.__('Freeing…')}
+                : under(task.step, trans)}
           </p>
           <div className="jp-gpumem-toolbar">{close(trans.__('Cancel'))}</div>
         </Notecard>
@@ -87,13 +46,7 @@ export function TaskCard(props: {
     case 'plan':
       return (
         <Notecard title={trans.__('Plan')} focus={task.offer.token}>
-          {task.changed && (
-            <p role="alert">
-              {trans.__(
-                'The notebook has changed meanwhile. Nothing was done; this would happen now:'
-              )}
-            </p>
-          )}
+          {task.changed && <Changed trans={trans} />}
           <Plan plan={task.offer.plan} trans={trans} />
           <div className="jp-gpumem-toolbar">
             <button
@@ -116,6 +69,26 @@ export function TaskCard(props: {
           <div className="jp-gpumem-toolbar">{close(trans.__('Close'))}</div>
         </Notecard>
       );
+    case 'move':
+      return (
+        <Notecard title={trans.__('Plan')} focus={task.offer.token}>
+          {task.changed && <Changed trans={trans} />}
+          <MovePlan
+            parking={task.offer.parking}
+            onConfirm={onConfirm}
+            trans={trans}
+          >
+            {close(trans.__('Cancel'))}
+          </MovePlan>
+        </Notecard>
+      );
+    case 'moved':
+      return (
+        <Notecard title={trans.__('Done')} focus="moved">
+          <Moved parking={task.parking} trans={trans} />
+          <div className="jp-gpumem-toolbar">{close(trans.__('Close'))}</div>
+        </Notecard>
+      );
     default:
       return (
         <Notecard title={trans.__('Nothing was done')} focus="failed">
@@ -126,21 +99,27 @@ export function TaskCard(props: {
   }
 }
 
-/** A card that takes the focus when what it says changes, so that keyboard and screen reader follow. */
-function Notecard(props: {
-  title: string;
-  focus: string;
-  children: React.ReactNode;
-}): JSX.Element {
-  const heading = React.useRef<HTMLHeadingElement>(null);
-  React.useEffect(() => heading.current?.focus(), [props.focus]);
+function under(
+  step: 'planning' | 'freeing' | 'moving',
+  trans: TranslationBundle
+): string {
+  switch (step) {
+    case 'planning':
+      return trans.__('Planning…');
+    case 'freeing':
+      return trans.__('Freeing…');
+    default:
+      return trans.__('Moving…');
+  }
+}
+
+function Changed(props: { trans: TranslationBundle }): JSX.Element {
   return (
-    <section className="jp-gpumem-notecard" aria-label={props.title}>
-      <h3 ref={heading} tabIndex={-1} className="jp-gpumem-heading">
-        {props.title}
-      </h3>
-      {props.children}
-    </section>
+    <p role="alert">
+      {props.trans.__(
+        'The notebook has changed meanwhile. Nothing was done; this would happen now:'
+      )}
+    </p>
   );
 }
 
@@ -218,35 +197,7 @@ function Report(props: {
   return (
     <>
       <p role="status">{trans.__('%1 freed.', bytes(report.freed))}</p>
-      <ul className="jp-gpumem-actions">
-        {report.after.map(after => {
-          const before = report.before.find(
-            pool =>
-              pool.device === after.device && pool.framework === after.framework
-          );
-          const grown = (value: (pool: IAllocator) => number | null) => {
-            const [now, then] = [value(after), before ? value(before) : null];
-            return now === null || then === null ? null : signed(now - then);
-          };
-          const reserved = grown(pool => pool.reserved);
-          return (
-            <li key={`${after.framework} ${after.device}`}>
-              <span className="jp-gpumem-path">{after.device}</span>
-              <span className="jp-gpumem-number">
-                {trans.__(
-                  'allocated %1',
-                  grown(pool => pool.allocated) ?? NOT_AVAILABLE
-                )}
-              </span>
-              {reserved !== null && (
-                <span className="jp-gpumem-what">
-                  {trans.__('reserved from the driver %1', reserved)}
-                </span>
-              )}
-            </li>
-          );
-        })}
-      </ul>
+      <Pools before={report.before} after={report.after} trans={trans} />
       <Left title={trans.__('Still held:')} holdings={report.left} />
       {report.faults.map(fault => (
         <p key={fault} role="alert">

@@ -63,7 +63,8 @@ const AT_ONCE: ReadonlySet<Verb> = new Set([
   'watch',
   'unwatch',
   'sample',
-  'cancel'
+  'cancel',
+  'dismiss'
 ]);
 
 export class KernelLink implements IDisposable {

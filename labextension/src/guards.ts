@@ -1,17 +1,23 @@
 /** What comes over the wire is not trusted: guards that let only our messages through, of any depth and size. */
 import {
   VERSION,
+  type IAccount,
   type IAction,
   type IAllocator,
   type ICellRun,
   type IDevice,
+  type IEntry,
   type IError,
   type IHolder,
   type IHolding,
+  type IMoved,
+  type IMoveOffer,
   type INameUse,
   type INames,
   type IOffer,
   type IOwner,
+  type IParkedName,
+  type IParking,
   type IPlan,
   type IReceived,
   type IReply,
@@ -19,7 +25,9 @@ import {
   type IResults,
   type ISample,
   type IShares,
+  type ISum,
   type ITensor,
+  type IVerdict,
   type Message,
   type Verb
 } from './protocol';
@@ -150,7 +158,8 @@ const isNameUse = record<INameUse>({
 const isHolder = record<IHolder>({
   path: isText,
   cause: isText,
-  name: orNull(isText)
+  name: orNull(isText),
+  frees: orNull(isFlag)
 });
 
 const isHolding = record<IHolding>({
@@ -196,16 +205,67 @@ const isReport = record<IReport>({
   faults: list(isText)
 });
 
+const isParking = record<IParking>({
+  direction: isText,
+  moved: list(
+    record<IMoved>({
+      name: isText,
+      device: isText,
+      nbytes: isSize,
+      storages: isSize,
+      tensors: isSize
+    })
+  ),
+  done: isFlag,
+  before: list(isAllocator, MOST_DEVICES),
+  after: list(isAllocator, MOST_DEVICES),
+  obstacles: list(isText),
+  notes: list(isText)
+});
+
+const isMoveOffer = record<IMoveOffer>({ token: isText, parking: isParking });
+
+const isSum = record<ISum>({
+  total: orNull(isSize),
+  entries: list(
+    record<IEntry>({ kind: isText, nbytes: orNull(isInteger), note: isText }),
+    64
+  )
+});
+
+const isAccount = record<IAccount>({
+  framework: isText,
+  device: isText,
+  allocated: isSum,
+  reserved: isSum,
+  used: isSum,
+  notes: list(isText),
+  partial: isFlag
+});
+
+const isVerdict = record<IVerdict>({
+  id: isSize,
+  kind: isText,
+  asked: isText,
+  cause: isText,
+  cure: isText,
+  code: isText,
+  dangling: isFlag,
+  given_back: isSize
+});
+
 const RESULTS: { [V in Verb]: Guard<IResults[V]> } = {
   watch: record<IResults['watch']>({
     interval: isSize,
     lease: isSize,
     host: isText,
-    remote: isFlag
+    remote: isFlag,
+    verdict: orNull(isVerdict)
   }),
   unwatch: record<IResults['unwatch']>({ watching: isSize }),
   sample: isSample,
   cancel: record<IResults['cancel']>({ cancelled: isFlag }),
+  dismiss: record<IResults['dismiss']>({ dismissed: isFlag }),
   names: record<IResults['names']>({
     names: record<INames>({
       watched: list(isText, MOST_DEVICES),
@@ -214,6 +274,9 @@ const RESULTS: { [V in Verb]: Guard<IResults[V]> } = {
       others: list(isHolding),
       partial: isFlag
     }),
+    parked: list(
+      record<IParkedName>({ name: isText, device: isText, nbytes: isSize })
+    ),
     left_out: isSize,
     took: isSize
   }),
@@ -226,7 +289,14 @@ const RESULTS: { [V in Verb]: Guard<IResults[V]> } = {
   }),
   plan: isOffer,
   free: (v): v is IResults['free'] =>
-    isObject(v) && (isReport(v.report) || isOffer(v.changed))
+    isObject(v) && (isReport(v.report) || isOffer(v.changed)),
+  park: isMoveOffer,
+  restore: isMoveOffer,
+  move: (v): v is IResults['move'] =>
+    isObject(v) && (isParking(v.done) || isMoveOffer(v.changed)),
+  account: record<IResults['account']>({
+    accounts: list(isAccount, MOST_DEVICES)
+  })
 };
 
 const isError = record<IError>({ code: isText, text: isText });
@@ -246,6 +316,10 @@ const MESSAGES: {
   cell: record<{ kind: 'cell'; run: ICellRun }>({
     kind: only('cell'),
     run: isRun
+  }),
+  verdict: record<{ kind: 'verdict'; verdict: IVerdict | null }>({
+    kind: only('verdict'),
+    verdict: orNull(isVerdict)
   }),
   fault: record<{ kind: 'fault'; text: string }>({
     kind: only('fault'),

@@ -6,7 +6,8 @@
  */
 import { type ISignal, Signal } from '@lumino/signaling';
 import type { KernelLink, RequestError } from './comm';
-import { Histories, History } from './history';
+import { Figures } from './figures';
+import type { History } from './history';
 import { Notebook } from './notebook';
 import type { ICellRun, ISample, Message } from './protocol';
 import { ASKABLE, type State, hindranceOf, languageOf } from './states';
@@ -58,11 +59,11 @@ export class GpuMemModel {
   }
 
   get sample(): ISample | null {
-    return this._sample;
+    return this._figures.sample;
   }
 
   get history(): History {
-    return this._history;
+    return this._figures.history;
   }
 
   /** What the thread that runs the cells is asked; null without a kernel. */
@@ -81,17 +82,12 @@ export class GpuMemModel {
 
   /** What last went wrong in taking samples. */
   get fault(): string | null {
-    return this._fault;
+    return this._figures.fault;
   }
 
   /** Seconds since the newest sample, if that is longer than it should be; else null. */
   get overdue(): number | null {
-    if (this._sample === null || this._isGlancing) {
-      return null;
-    }
-    const seconds = (performance.now() - this._arrived) / 1000;
-    const allowed = Math.max(2.5, (3 * this._sample.interval) / 1000);
-    return seconds > allowed ? seconds : null;
+    return this._figures.overdue;
   }
 
   get options(): IOptions {
@@ -182,7 +178,7 @@ export class GpuMemModel {
       this._link.rebooted.connect(this._onRebooted, this);
       this._notebook = new Notebook(this._link);
       this._notebook.changed.connect(() => this._changed.emit(), this);
-      this._history = this._histories.of(kernel.id);
+      this._figures.follow(kernel.id);
       this._set({ type: 'asking' });
       void this._attach(this._link);
     } else {
@@ -250,9 +246,9 @@ export class GpuMemModel {
         return;
       }
       this._isWatching = true;
-      this._isGlancing = false;
-      this._fault = null;
+      this._figures.begin();
       this._remoteHost = granted.remote ? granted.host : null;
+      this._notebook?.judge(granted.verdict);
       this._set({ type: 'ready' });
       void this._notebook?.refreshQuietly();
       if (!this._isActive) {
@@ -276,7 +272,7 @@ export class GpuMemModel {
   ): void {
     this._isWatching = false;
     if (error.code === 'notLoaded') {
-      this._sample = null;
+      this._figures.forget();
       this._notebook?.forget();
       if (this._state.type !== 'notInstalled') {
         this._set({ type: 'notLoaded' });
@@ -348,9 +344,8 @@ export class GpuMemModel {
       .ask('sample', {})
       .then(sample => {
         if (link === this._link && !this._isWatching) {
-          this._isGlancing = true;
           this._set({ type: 'ready' });
-          this._take(sample);
+          this._take(sample, true);
         }
       })
       .catch((error: RequestError) => {
@@ -369,18 +364,20 @@ export class GpuMemModel {
             // a page that has been reloaded in the middle of a cell: another lease still holds
             this._set({ type: 'ready' });
           }
-          this._isGlancing = false;
-          this._take(message);
+          this._take(message, false);
         }
         break;
       case 'cell':
-        this._history.end(message.run);
+        this._figures.end(message.run);
         this._cellEnded.emit(message.run);
         this._notebook?.age();
         this._changed.emit();
         break;
+      case 'verdict':
+        this._notebook?.judge(message.verdict);
+        break;
       case 'fault':
-        this._fault = message.text;
+        this._figures.fault = message.text;
         this._changed.emit();
         break;
       case 'bye':
@@ -391,12 +388,8 @@ export class GpuMemModel {
     }
   }
 
-  private _take(sample: ISample): void {
-    const isRelief = this.overdue !== null || this._fault !== null;
-    this._sample = sample;
-    this._arrived = performance.now();
-    this._fault = null;
-    this._history.add(sample);
+  private _take(sample: ISample, isSingle: boolean): void {
+    const isRelief = this._figures.take(sample, isSingle);
     this._sampled.emit(sample);
     if (isRelief) {
       this._changed.emit();
@@ -406,17 +399,15 @@ export class GpuMemModel {
   private _onRebooted(): void {
     this._forget();
     if (this._link !== null) {
-      this._histories.forget(this._link.kernel.id);
-      this._history = this._histories.of(this._link.kernel.id);
+      this._figures.follow(this._link.kernel.id, true);
     }
     this._onStatus();
   }
 
   /** Nothing of what was known holds any more. */
   private _forget(): void {
-    this._sample = null;
+    this._figures.forget();
     this._notebook?.forget();
-    this._fault = null;
     this._isWatching = false;
     this._changed.emit();
   }
@@ -433,21 +424,16 @@ export class GpuMemModel {
   private readonly _sampled = new Signal<this, ISample>(this);
   private readonly _cellEnded = new Signal<this, ICellRun>(this);
   private readonly _clock: ReturnType<typeof setInterval>;
-  private readonly _histories = new Histories();
+  private readonly _figures = new Figures();
   private _options: IOptions = { interval: 1000, inStatusBar: true };
   private _state: State = { type: 'noNotebook' };
   /** The kernel's language, if it is known to be another than Python. */
   private _foreign: string | null = null;
   private _link: KernelLink | null = null;
   private _notebook: Notebook | null = null;
-  private _history = new History();
-  private _sample: ISample | null = null;
-  private _fault: string | null = null;
   private _remoteHost: string | null = null;
   private _isActive = false;
   private _isWatching = false;
-  private _isGlancing = false;
-  private _arrived = 0;
   private _asked: KernelLink | null = null;
   private _askedAt = 0;
   /** When the present state began. */

@@ -5,7 +5,17 @@
  */
 import { type ISignal, Signal } from '@lumino/signaling';
 import type { KernelLink, RequestError } from './comm';
-import type { IHolder, INames, IOffer, IReport } from './protocol';
+import type {
+  IAccount,
+  IHolder,
+  IMoveOffer,
+  INames,
+  IOffer,
+  IParkedName,
+  IParking,
+  IReport,
+  IVerdict
+} from './protocol';
 
 /** What is asked of a kernel to be cleaned up. */
 export interface IWish {
@@ -14,11 +24,15 @@ export interface IWish {
   empty: boolean;
 }
 
-/** A clean-up under way: first the plan, then the report. */
+type Waiting = 'planning' | 'freeing' | 'moving';
+
+/** A clean-up or a move under way: first the plan, then the report. */
 export type Task =
-  | { step: 'planning' | 'freeing'; id: string; cancelling: boolean }
+  | { step: Waiting; id: string; cancelling: boolean }
   | { step: 'plan'; offer: IOffer; changed: boolean }
   | { step: 'report'; report: IReport }
+  | { step: 'move'; offer: IMoveOffer; changed: boolean }
+  | { step: 'moved'; parking: IParking }
   | { step: 'failed'; code: string; text: string };
 
 /** The answer to *why?*, or that it is on its way. */
@@ -31,11 +45,22 @@ export interface IWhy {
   failed: { code: string; text: string } | null;
 }
 
+/** Where the bytes are, or that the answer is on its way. */
+export interface IAccountView {
+  accounts: IAccount[] | null;
+  failed: { code: string; text: string } | null;
+}
+
+/** Which way memory is to go: to the host, or back to its device. */
+export type Direction = 'park' | 'restore';
+
 /** What *why?* is asked of: a name, or a tensor that has none. */
 export type Subject = { name: string } | { device: string; storage: number };
 
 export interface INamesView {
   names: INames;
+  /** What lies in host memory and can be brought back. */
+  parked: IParkedName[];
   leftOut: number;
   /** Milliseconds that the kernel's search took. */
   took: number;
@@ -74,6 +99,15 @@ export class Notebook {
     return this._why;
   }
 
+  get account(): IAccountView | null {
+    return this._account;
+  }
+
+  /** Why a cell has failed, until that is dismissed. */
+  get verdict(): IVerdict | null {
+    return this._verdict;
+  }
+
   /** A cell has run: what is on screen may not hold any more. */
   age(): void {
     if (this._names !== null) {
@@ -88,7 +122,31 @@ export class Notebook {
     this._failed = null;
     this._task = null;
     this._why = null;
+    this._account = null;
+    this._verdict = null;
+    this._dismissed = 0;
     this._changed.emit();
+  }
+
+  /** What the kernel says of its last failure; null: that does not stand any more. */
+  judge(verdict: IVerdict | null): void {
+    const known = verdict && verdict.id > this._dismissed ? verdict : null;
+    if (known?.id !== this._verdict?.id) {
+      this._verdict = known;
+      this._changed.emit();
+    }
+  }
+
+  /** Put the verdict away, here at once and then on all pages. */
+  async dismissVerdict(): Promise<void> {
+    const verdict = this._verdict;
+    if (verdict !== null) {
+      this._dismissed = verdict.id;
+      this.judge(null);
+      await this.link
+        .ask('dismiss', { verdict: verdict.id })
+        .catch(() => undefined);
+    }
   }
 
   /** Ask for the names if there are none or old ones, the kernel is idle, and the search is short. */
@@ -109,8 +167,9 @@ export class Notebook {
     this._isAsking = true;
     this._changed.emit();
     try {
-      const { names, left_out, took } = await this.link.ask('names', {});
-      this._names = { names, leftOut: left_out, took, isOld: false };
+      const answer = await this.link.ask('names', {});
+      const { names, parked, left_out: leftOut, took } = answer;
+      this._names = { names, parked, leftOut, took, isOld: false };
       this._failed = null;
     } catch (error) {
       this._failed = words(error);
@@ -145,9 +204,29 @@ export class Notebook {
     this._changed.emit();
   }
 
+  /** Ask where the bytes are. Waits for a running cell. */
+  async askAccount(): Promise<void> {
+    const mine: IAccountView = { accounts: null, failed: null };
+    this._account = mine;
+    this._changed.emit();
+    const answer: IAccountView = await this.link.ask('account', {}).then(
+      ({ accounts }) => ({ accounts, failed: null }),
+      error => ({ accounts: null, failed: words(error) })
+    );
+    if (this._account === mine) {
+      this._account = answer;
+      this._changed.emit();
+    }
+  }
+
+  closeAccount(): void {
+    this._account = null;
+    this._changed.emit();
+  }
+
   /** Ask what a clean-up would do. One is under way at a time. */
   async plan(wish: IWish): Promise<void> {
-    if (this._task?.step === 'planning' || this._task?.step === 'freeing') {
+    if (this._isWaiting) {
       return;
     }
     await this._do('planning', started =>
@@ -157,29 +236,53 @@ export class Notebook {
     );
   }
 
+  /** Ask what would move to host memory, or back. One task is under way at a time. */
+  async planMove(direction: Direction, names: string[]): Promise<void> {
+    if (this._isWaiting) {
+      return;
+    }
+    await this._do('planning', started =>
+      this.link
+        .ask(direction, { names }, started)
+        .then(offer => ({ step: 'move', offer, changed: false }))
+    );
+  }
+
   /** Do what the plan on screen says. */
   async confirm(): Promise<void> {
     const task = this._task;
-    if (task?.step !== 'plan') {
+    if (task?.step !== 'plan' && task?.step !== 'move') {
       return;
     }
     const { token } = task.offer;
-    await this._do('freeing', started =>
-      this.link
-        .ask('free', { token }, started)
-        .then(done =>
-          'report' in done
-            ? { step: 'report', report: done.report }
-            : { step: 'plan', offer: done.changed, changed: true }
-        )
-    );
+    if (task.step === 'plan') {
+      await this._do('freeing', started =>
+        this.link
+          .ask('free', { token }, started)
+          .then(done =>
+            'report' in done
+              ? { step: 'report', report: done.report }
+              : { step: 'plan', offer: done.changed, changed: true }
+          )
+      );
+    } else {
+      await this._do('moving', started =>
+        this.link
+          .ask('move', { token }, started)
+          .then(done =>
+            'done' in done
+              ? { step: 'moved', parking: done.done }
+              : { step: 'move', offer: done.changed, changed: true }
+          )
+      );
+    }
     await this.refresh();
   }
 
   /** Put the plan or the report away; what waits for a running cell is cancelled. */
   async dismiss(): Promise<void> {
     const task = this._task;
-    if (task?.step === 'planning' || task?.step === 'freeing') {
+    if (task !== null && 'id' in task) {
       this._task = { ...task, cancelling: true };
       this._changed.emit();
       // the request's own answer says how it ended; it comes when the cell lets it, so do not wait for it
@@ -194,8 +297,12 @@ export class Notebook {
     this._show(null);
   }
 
+  private get _isWaiting(): boolean {
+    return this._task !== null && 'id' in this._task;
+  }
+
   private async _do(
-    step: 'planning' | 'freeing',
+    step: Waiting,
     ask: (started: (id: string) => void) => Promise<Task>
   ): Promise<void> {
     let mine = '';
@@ -230,6 +337,10 @@ export class Notebook {
   private _failed: { code: string; text: string } | null = null;
   private _task: Task | null = null;
   private _why: IWhy | null = null;
+  private _account: IAccountView | null = null;
+  private _verdict: IVerdict | null = null;
+  /** The newest verdict that was put away here. */
+  private _dismissed = 0;
 }
 
 function words(error: unknown): { code: string; text: string } {

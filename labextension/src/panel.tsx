@@ -18,6 +18,7 @@ import { Processes } from './processes';
 import { type State, sentence } from './states';
 import { Tensors } from './tensors';
 import type { ISessionName } from './tracker';
+import { VerdictCard } from './verdict';
 
 export const gpuIcon = new LabIcon({
   name: 'jupyter-gpumem:gpu',
@@ -148,7 +149,7 @@ export class GpuMemPanel extends SidePanel {
 
   private _stateView(): JSX.Element {
     const { model, trans } = this;
-    const { overdue, fault, remoteHost, state } = model;
+    const { overdue, fault, remoteHost, state, notebook } = model;
     return (
       <div className="jp-gpumem-header" data-state={state.type}>
         <StateLine
@@ -181,6 +182,17 @@ export class GpuMemPanel extends SidePanel {
           <p className="jp-gpumem-alert" role="alert">
             {trans.__('Taking figures failed: %1', fault)}
           </p>
+        )}
+        {notebook?.verdict && (
+          <VerdictCard
+            verdict={notebook.verdict}
+            hasTask={notebook.task !== null}
+            onFree={() =>
+              void notebook.plan({ names: [], dangling: true, empty: false })
+            }
+            onDismiss={() => void notebook.dismissVerdict()}
+            trans={trans}
+          />
         )}
       </div>
     );
@@ -267,12 +279,16 @@ export class GpuMemPanel extends SidePanel {
         failed={notebook.failed}
         task={notebook.task}
         why={notebook.why}
+        account={notebook.account}
         onRefresh={() => void notebook.refresh()}
         onPlan={wish => void notebook.plan(wish)}
+        onMove={(direction, names) => void notebook.planMove(direction, names)}
         onConfirm={() => void notebook.confirm()}
         onDismiss={() => void notebook.dismiss()}
         onWhy={(title, of) => void notebook.askWhy(title, of)}
         onCloseWhy={() => notebook.closeWhy()}
+        onAccount={() => void notebook.askAccount()}
+        onCloseAccount={() => notebook.closeAccount()}
         trans={trans}
       />
     );

@@ -100,6 +100,8 @@ export interface IHolder {
   path: string;
   cause: string;
   name: string | null;
+  /** Whether letting go of this one alone would free the memory; null where that was not asked. */
+  frees: boolean | null;
 }
 
 export interface IHolding {
@@ -149,13 +151,97 @@ export interface IReport {
   faults: string[];
 }
 
+/** What one name has on one device, to be moved or moved. */
+export interface IMoved {
+  name: string;
+  device: string;
+  nbytes: number;
+  storages: number;
+  tensors: number;
+}
+
+/** A move to host memory, or back to the device; as a whole or not at all. */
+export interface IParking {
+  direction: string;
+  moved: IMoved[];
+  done: boolean;
+  before: IAllocator[];
+  after: IAllocator[];
+  /** Why it cannot be done, a sentence each. */
+  obstacles: string[];
+  notes: string[];
+}
+
+export interface IMoveOffer {
+  token: string;
+  parking: IParking;
+}
+
+/** What lies in host memory, and the device that it is to go back to. */
+export interface IParkedName {
+  name: string;
+  device: string;
+  nbytes: number;
+}
+
+/** One part of a sum; only what lies outside the allocator is negative. */
+export interface IEntry {
+  kind: string;
+  nbytes: number | null;
+  note: string;
+}
+
+export interface ISum {
+  total: number | null;
+  entries: IEntry[];
+}
+
+export interface IAccount {
+  framework: string;
+  device: string;
+  allocated: ISum;
+  reserved: ISum;
+  used: ISum;
+  notes: string[];
+  partial: boolean;
+}
+
+/** Why a cell failed for want of memory, or of a device, in the kernel's words. */
+export interface IVerdict {
+  /** Grows with each verdict of one process. */
+  id: number;
+  kind: string;
+  asked: string;
+  /** Empty for a fault of the device. */
+  cause: string;
+  cure: string;
+  /** What may be typed for it; may be empty. */
+  code: string;
+  /** A clean-up would free memory that no name holds. */
+  dangling: boolean;
+  /** Bytes that only the error held, and that are back. */
+  given_back: number;
+}
+
 /** What each verb answers. */
 export interface IResults {
-  watch: { interval: number; lease: number; host: string; remote: boolean };
+  watch: {
+    interval: number;
+    lease: number;
+    host: string;
+    remote: boolean;
+    verdict: IVerdict | null;
+  };
   unwatch: { watching: number };
   sample: ISample;
   cancel: { cancelled: boolean };
-  names: { names: INames; left_out: number; took: number };
+  dismiss: { dismissed: boolean };
+  names: {
+    names: INames;
+    parked: IParkedName[];
+    left_out: number;
+    took: number;
+  };
   why: {
     name: string;
     nbytes: number;
@@ -166,6 +252,10 @@ export interface IResults {
   };
   plan: IOffer;
   free: { report: IReport } | { changed: IOffer };
+  park: IMoveOffer;
+  restore: IMoveOffer;
+  move: { done: IParking } | { changed: IMoveOffer };
+  account: { accounts: IAccount[] };
 }
 
 /** What each verb needs. */
@@ -174,10 +264,15 @@ export interface IArguments {
   unwatch: Record<string, never>;
   sample: Record<string, never>;
   cancel: { target: string };
+  dismiss: { verdict: number };
   names: Record<string, never>;
   why: { name: string } | { device: string; storage: number };
   plan: { names: string[]; dangling: boolean; empty: boolean };
   free: { token: string };
+  park: { names: string[] };
+  restore: { names: string[] };
+  move: { token: string };
+  account: Record<string, never>;
 }
 
 export type Verb = keyof IResults;
@@ -200,6 +295,7 @@ export type Message =
   | ISample
   | IReply
   | { kind: 'cell'; run: ICellRun }
+  | { kind: 'verdict'; verdict: IVerdict | null }
   | { kind: 'fault'; text: string }
   | { kind: 'bye' };
 

@@ -1,11 +1,22 @@
 /** The names of the notebook with what they keep, what dangles, and the clean-up. Takes data and callbacks. */
 import type { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
-import { TaskCard, WhyCard, failure } from './cleanup';
+import { AccountCard } from './account';
+import { TaskCard, failure } from './cleanup';
 import { Dangling } from './dangling';
 import { bytes, shape } from './format';
-import type { INamesView, IWhy, IWish, Subject, Task } from './notebook';
+import { ParkedNames, canPark } from './moving';
+import type {
+  Direction,
+  IAccountView,
+  INamesView,
+  IWhy,
+  IWish,
+  Subject,
+  Task
+} from './notebook';
 import type { INameUse } from './protocol';
+import { WhyCard } from './why';
 
 export interface ITensorsProps {
   view: INamesView | null;
@@ -15,17 +26,21 @@ export interface ITensorsProps {
   failed: { code: string; text: string } | null;
   task: Task | null;
   why: IWhy | null;
+  account: IAccountView | null;
   onRefresh(): void;
   onPlan(wish: IWish): void;
+  onMove(direction: Direction, names: string[]): void;
   onConfirm(): void;
   onDismiss(): void;
   onWhy(title: string, of: Subject): void;
   onCloseWhy(): void;
+  onAccount(): void;
+  onCloseAccount(): void;
   trans: TranslationBundle;
 }
 
 export function Tensors(props: ITensorsProps): JSX.Element {
-  const { view, isAsking, isBusy, task, why, onPlan, trans } = props;
+  const { view, isAsking, isBusy, task, why, account, onPlan, trans } = props;
   const hasTask = task !== null;
   const pools =
     view?.names.allocators.filter(pool => pool.reserved !== null) ?? [];
@@ -50,6 +65,14 @@ export function Tensors(props: ITensorsProps): JSX.Element {
         </button>
         <button
           className="jp-gpumem-button"
+          disabled={account !== null}
+          onClick={props.onAccount}
+          title={trans.__('Where the bytes of each device are')}
+        >
+          {trans.__('Account')}
+        </button>
+        <button
+          className="jp-gpumem-button"
           disabled={isAsking}
           onClick={props.onRefresh}
         >
@@ -58,6 +81,7 @@ export function Tensors(props: ITensorsProps): JSX.Element {
       </div>
       {task && <TaskCard {...props} task={task} />}
       {why && <WhyCard {...props} why={why} />}
+      {account && <AccountCard {...props} account={account} />}
       {isAsking && isBusy && (
         <p className="jp-gpumem-note" role="status">
           {trans.__('Waiting for the running cell to list the tensors…')}
@@ -76,6 +100,9 @@ export function Tensors(props: ITensorsProps): JSX.Element {
         </p>
       )}
       {view && <Names {...props} view={view} />}
+      {view && (
+        <ParkedNames {...props} parked={view.parked} hasTask={hasTask} />
+      )}
       {view && (
         <Dangling
           others={view.names.others}
@@ -198,7 +225,7 @@ function Names(props: ITensorsProps & { view: INamesView }): JSX.Element {
 function Table(
   props: ITensorsProps & { rows: readonly INameUse[] }
 ): JSX.Element {
-  const { rows, task, onWhy, onPlan, trans } = props;
+  const { rows, task, onWhy, onPlan, onMove, trans } = props;
   const [top, setTop] = React.useState(0);
   const [current, setCurrent] = React.useState(0);
   const box = React.useRef<HTMLDivElement>(null);
@@ -291,6 +318,17 @@ function Table(
                 >
                   {trans.__('Why?')}
                 </button>
+                {canPark(row.devices) && (
+                  <button
+                    className="jp-gpumem-small"
+                    tabIndex={index === active ? 0 : -1}
+                    disabled={task !== null}
+                    aria-label={trans.__('Move %1 to host memory', row.name)}
+                    onClick={() => onMove('park', [row.name])}
+                  >
+                    {trans.__('To host')}
+                  </button>
+                )}
                 <button
                   className="jp-gpumem-small"
                   tabIndex={index === active ? 0 : -1}

@@ -65,7 +65,8 @@ def test_what_has_changed_meanwhile_is_offered_anew(run_on):
 
 
 NO_ROOM = PRELUDE + """
-del ns["y"]
+del ns["x"], ns["y"]
+torch.cuda.empty_cache()
 ns["x"] = torch.ones(40 << 18, device=DEVICE)
 offers.take_up(offers.make(Direction.PARK, ("x",)).token)
 offer = offers.make(Direction.RESTORE, ("x",))

@@ -64,7 +64,7 @@ def available():
 
 def made_names(shell, given):
     """The names that the user has bound: not the shell's outputs, and no modules. His own ``_`` is one."""
-    own = [name for name in shell.user_ns if name not in given and not re.fullmatch(r"_+|_i*\d*", name)]
+    own = [name for name in shell.user_ns if name not in given and not re.fullmatch(r"_+|_i*\d*|__\w+__", name)]
     if shell.user_ns.get("_") is not shell.displayhook._:
         own.append("_")
     return [name for name in own if not isinstance(shell.user_ns[name], types.ModuleType)]
