@@ -1,6 +1,8 @@
 """Run pytest in several environments and vitest, and end with a line that counts all tests.
 
     python tests/run_all.py "IPython 9:.venv/bin/python:tests" ...      name : Python, or npm : folder of tests
+
+Kernels get the machine to themselves, one test after another; the other tests of a folder run on two cores before them.
 """
 from __future__ import annotations
 
@@ -24,14 +26,26 @@ def run(name: str, python: str, tests: str) -> tuple[int, Counter]:
         if python == "npm":
             return run_vitest(tests, Path(folder) / "report.json")
         command = [python, "-m", "pytest", tests, f"--junitxml={report}", "-q", "--ignore=tests/benchmarks"]
-        command += [] if tests.startswith("tests/lab") else ["--ignore=tests/lab"]
-        env = {**os.environ, "PYTHONPATH": str(ROOT), "GPUMEM_OLDEST_PYTHON": str(ROOT / ".venv-oldest/bin/python")}
-        status = subprocess.run(command, cwd=ROOT, env=env).returncode
-        counts: Counter = Counter()
-        if report.exists():
-            suite = ElementTree.parse(report).getroot().find("testsuite")
-            if suite is not None:
-                counts = Counter({key: int(suite.get(key, 0)) for key in ("tests", "failures", "errors", "skipped")})
+        if tests.startswith("tests/lab"):
+            return run_pytest(command, report)
+        command += ["--ignore=tests/lab"]
+        if tests != "tests":
+            return run_pytest(command, report)
+        plain = run_pytest([*command, "-m", "not kernel", "-n", "2", "--dist", "loadfile"], report)
+        kernels = run_pytest([*command, "-m", "kernel"], report)
+    return plain[0] or kernels[0], plain[1] + kernels[1]
+
+
+def run_pytest(command: list[str], report: Path) -> tuple[int, Counter]:
+    """One run of pytest, counted from its report."""
+    report.unlink(missing_ok=True)
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "GPUMEM_OLDEST_PYTHON": str(ROOT / ".venv-oldest/bin/python")}
+    status = subprocess.run(command, cwd=ROOT, env=env).returncode
+    counts: Counter = Counter()
+    if report.exists():
+        suite = ElementTree.parse(report).getroot().find("testsuite")
+        if suite is not None:
+            counts = Counter({key: int(suite.get(key, 0)) for key in ("tests", "failures", "errors", "skipped")})
     return status, counts
 
 

@@ -21,8 +21,10 @@ from jupyter_gpumem.errors import InputError
 from jupyter_gpumem.frameworks import Allocation, Framework, Input, Rehearsal, RehearsalError
 from jupyter_gpumem.model import BatchPeak, DevicePeak, Entry, Forecast, PeakOperation
 
-_MOST = 12
+_MOST = 14
 """Rehearsals in one forecast."""
+_NARROW = 16
+"""Between batches as near as this the middle is tried."""
 _SECONDS = 60.0
 """After which no further batch is tried."""
 _KINDS = ("parameters", "gradients", "optimizer", "buffers", "inputs", "activations", "temporaries")
@@ -54,12 +56,10 @@ def take(
     peaks = desk.peaks(shell, rehearsal)
     notes = [text + (f" ({sites.with_code(shell, frame)})" if frame else "") for text, frame in rehearsal.notes]
     notes += dict.fromkeys(_UNSEEN_HOST if peak.device == _snapshot.HOST else _UNSEEN for peak in peaks)
-    inputs = _batched(rehearsal.inputs)
-    if not (batches and inputs and peaks):
+    search = _Search(desk, shell, rehearsal.inputs, peaks) if batches and rehearsal.inputs and peaks else None
+    if search is None:
         return Forecast(words, peaks, notes=tuple(notes))
-    told = Counter(f"{one.dtype} {'×'.join(map(str, one.shape))}" for one in inputs)
-    notes.insert(0, "the batch is the first dimension of " + ", ".join(told))
-    search = _Search(desk, shell, inputs, peaks)
+    notes.insert(0, f"the batch is the first dimension of {search.told()}")
     rows = tuple(search.at(batch) for batch in _around(search.batch))
     largest, exact = search.largest()
     rows += (search.at(largest),) if largest and largest > rows[-1].batch else ()
@@ -209,10 +209,9 @@ def _operation(shell: session.Shell | None, made: Allocation) -> PeakOperation:
 
 
 # ---------------------------------------------------------------- batches
-def _batched(inputs: Sequence[Input]) -> list[Input]:
-    """The inputs that have the batch as their first dimension: that of the largest input."""
-    largest = max(inputs, key=lambda one: one.nbytes, default=None)
-    return [one for one in inputs if largest is not None and one.shape[0] == largest.shape[0] > 0]
+def _batch(inputs: Sequence[Input]) -> int:
+    """The first dimension of the largest input; one with further dimensions tells more than a row of numbers."""
+    return max(1, max(inputs, key=lambda one: (len(one.shape) > 1, one.nbytes)).shape[0])
 
 
 def _around(batch: int) -> list[int]:
@@ -220,21 +219,35 @@ def _around(batch: int) -> list[int]:
 
 
 class _Search:
-    """Forecasts of one call with other batches, each made once."""
+    """Forecasts of one call with other batches, each made once.
+
+    Inputs with as many rows as the batch are resized, and those with a multiple of it: what was flattened. Where the
+    call cannot be made so, the multiples are left alone.
+    """
 
     def __init__(
         self, desk: _Desk, shell: session.Shell | None, inputs: Sequence[Input], peaks: tuple[DevicePeak, ...]
     ) -> None:
-        self._desk, self._shell, self._inputs = desk, shell, inputs
-        self.batch = inputs[0].shape[0]
+        self._desk, self._shell = desk, shell
+        self.batch = batch = _batch(inputs)
+        self._inputs = [one for one in inputs if one.shape[0] and one.shape[0] % batch == 0]
         self._until = time.monotonic() + _SECONDS
         self._known = {self.batch: peaks}
         self._rows = {self.batch: _row(self.batch, peaks)}
+        equal = [one for one in self._inputs if one.shape[0] == batch]
+        if len(equal) < len(self._inputs) and self.at(batch * 2).problem:
+            self._inputs = equal
+            del self._rows[batch * 2]
+
+    def told(self) -> str:
+        """The inputs that are resized, each kind once."""
+        return ", ".join(dict.fromkeys(f"{one.dtype} {'×'.join(map(str, one.shape))}" for one in self._inputs))
 
     def at(self, batch: int) -> BatchPeak:
         """The call with this batch."""
         if batch not in self._rows:
-            rehearsal, problem = _tried(self._shell, self._desk, {one.identity: batch for one in self._inputs})
+            sizes = {one.identity: one.shape[0] // self.batch * batch for one in self._inputs}
+            rehearsal, problem = _tried(self._shell, self._desk, sizes)
             if rehearsal is None:
                 self._rows[batch] = BatchPeak(batch, (), None, problem.removeprefix("no forecast: "))
             else:
@@ -263,22 +276,24 @@ class _Search:
         )
 
     def _guess(self, low: int, high: int | None) -> int | None:
-        """Where the limit should be: peaks grow nearly in proportion. None if they do not grow, or none is known."""
-        points = [(batch, peaks[0]) for batch, peaks in self._known.items() if peaks and peaks[0].limit is not None]
-        if len(points) < 2:
-            return None
-        target = high or max(batch for batch, _ in points)
-        near = sorted(points, key=lambda point: abs(point[0] - target))[:2]
-        (first, one), (second, other) = sorted(near, key=lambda point: point[0])
-        slope = (other.peak - one.peak) / (second - first)
-        limit = other.limit if other.reserved is None else (other.limit or 0) - (other.reserved - other.peak)
-        if slope <= 0 or limit is None:
-            return None
-        guess = first + int((limit - one.peak) / slope)
-        if high is not None and len(self._rows) % 3 == 2:
-            guess = (low + high) // 2  # where peaks do not grow in proportion
-        guess = max(guess, low + 1)
-        return guess if high is None else min(guess, high - 1)
+        """Where the limit should be, if the need grows in proportion. None if it does not grow, or none is known."""
+        needs = sorted((batch, _need(peaks[0])) for batch, peaks in self._known.items() if peaks[0].limit is not None)
+        limit = next((peaks[0].limit for peaks in self._known.values()), None)
+        if high is not None and high - low <= _NARROW:
+            return (low + high) // 2
+        ends = [point for point in needs if point[0] in (low, high)] if high is not None and low else needs[-2:]
+        if len(ends) < 2 or limit is None or ends[1][1] <= ends[0][1]:
+            return None if high is None else (low + high) // 2
+        (first, one), (second, other) = ends
+        guess = max(low + 1, first + int((limit - one) * (second - first) / (other - one)))
+        if high is None:
+            return guess
+        margin = (high - low) // 8  # memory grows in steps, by segments: each answer is to cut off something
+        return min(max(guess, low + margin), high - margin)
+
+
+def _need(peak: DevicePeak) -> int:
+    return peak.peak if peak.reserved is None else peak.reserved
 
 
 def _row(batch: int, peaks: Sequence[DevicePeak]) -> BatchPeak:

@@ -107,8 +107,12 @@ def _as_step(case: Case) -> Finding:
     cause = f"{own}; with all else gone {shown(max(0, room))} would be free{names}"
     if kept > case.step + asked:
         largest = _largest(case.found.held, "before")
-        return Finding(Reason.STEP, cause, f"let go of a name from before; the largest is {largest}", "%gpumem")
-    return Finding(Reason.STEP, cause, "make the step smaller")
+        names = {one.name for one in case.found.held if one.kind == "before"}
+        name = largest.partition(" (")[0]
+        code = f"%gpufree --to-host {name}" if name in names else "%gpumem"
+        cure = f"move a name from before to the host, or let go of it; the largest is {largest}"
+        return Finding(Reason.STEP, cause, cure, code)
+    return Finding(Reason.STEP, cause, "make the step smaller; --forecast tells what it needs")
 
 
 def _largest(held: Iterable[Held], kind: str) -> str:
@@ -265,7 +269,7 @@ def with_batch(
     if found.code:
         return found
     if case.batch is None:
-        return found._replace(code="%gpumem")
+        return found._replace(code="%gpumem --forecast step(...)")
     values = session.user_names(shell)
     names = [name for name, value in values.items() if type(value) is int and value == case.batch]
     name = next((name for name in names if "batch" in name or name == "bs"), names[0] if names else "batch_size")

@@ -187,14 +187,14 @@ class _Rehearsal:
 
     def _resize(self) -> None:
         """Inputs of another size stand in the place of the real ones. What others hold outlives the call's copies."""
-        gone: set[int] = set()
+        resized: dict[int, list[Any]] = {}
         for real, made in self._copier.pairs():
             if readers.kind(type(real)) == "tensor" and id(real) in self._sizes:
-                storage = real.untyped_storage()  # type: ignore[attr-defined]
-                if readers.unseen([real]) == 0 and storage._cdata not in self._storages and storage._cdata not in gone:
-                    gone.add(storage._cdata)
-                    self._log.replace(real, readers.data_pointers(real).get(storage._cdata))
+                resized.setdefault(_TensorBase.untyped_storage(real)._cdata, []).append(real)
                 self._log.see(made, "inputs", new=True)
+        for key, tensors in resized.items():
+            if key not in self._storages and readers.unseen(tensors) == 0:
+                self._log.replace(tensors[0], readers.data_pointers(tensors[0]).get(key))
         for key, tensors in self._real.items():
             if readers.unseen(tensors) != 0:
                 self._log.pin(self._storages[key])

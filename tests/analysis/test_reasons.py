@@ -117,4 +117,4 @@ def test_names_from_before_are_let_go_of_not_the_batch(shell):
     full = case(holds=[held("before", 950, name="cache"), held("before", 20, name="net")], batch=64)
     found = reasons.with_batch(shell, full, reasons.finding(full), None)
     assert "cache (950.0 MiB)" in found.cure
-    assert found.code == "%gpumem"
+    assert found.code == "%gpufree --to-host cache"

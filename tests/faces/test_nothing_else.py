@@ -28,6 +28,7 @@ VERBS = {
         "--html": "%gpumem --html report.html",
         "--json": "%gpumem --json",
         "--json-schema": "%gpumem --json-schema",
+        "--limit": "%gpumem --limit 100%\n%gpumem --limit off",
         "--record": "%gpumem --record on\n%gpumem --record off",
         "--forecast": "%gpumem --forecast model(inputs)",
         "--device": "%gpumem --device cpu",
@@ -49,9 +50,9 @@ VERBS = {
         "--device": "%gpufree --device cpu",
     },
     "%gpurestore": {
-        "": "%gpurestore",
-        "names": "%gpurestore spare",
-        "--dry-run": "%gpurestore --dry-run",
+        "": "%gpufree --to-host spare\n---\n%gpurestore",
+        "names": "%gpufree --to-host spare\n---\n%gpurestore spare",
+        "--dry-run": "%gpufree --to-host spare\n---\n%gpurestore --dry-run",
     },
     "%%gpufree": {
         "": f"%%gpufree\n{BODY}",
@@ -69,7 +70,8 @@ VERBS = {
 }
 REFUSED = {("%gpumem", "--live")}
 """Verbs that a shell without a kernel refuses."""
-OF_CUDA = {("%gpumem", "--record"), ("%gpufree", "--to-host"), ("%gpurestore", "names"), ("%%gpufree", "--to-host")}
+OF_CUDA = {("%gpumem", "--record"), ("%gpumem", "--limit"), ("%gpufree", "--to-host"), ("%%gpufree", "--to-host")}
+OF_CUDA |= {("%gpurestore", flag) for flag in VERBS["%gpurestore"]}
 """Verbs that may be refused where there is no CUDA."""
 
 RUNNER = r"""
@@ -159,6 +161,20 @@ STATE = {
 }
 
 
+def difference(before, after):
+    # what came and what went, as far as it is a table or a list
+    old, new = (flat(json.loads(found)) for found in (before, after))
+    return [sorted(new - old)[:9], sorted(old - new)[:9]]
+
+
+def flat(found):
+    if isinstance(found, dict):
+        return {f"{key}: {value}" for key, value in found.items()}
+    if isinstance(found, list):
+        return {text for part in found for text in (flat(part) if isinstance(part, list) else {str(part)})}
+    return {str(found)}
+
+
 def state():
     return {part: json.dumps(look(), default=str, sort_keys=True) for part, look in STATE.items()}
 
@@ -184,6 +200,10 @@ class Ring:
 ring = Ring(); ring.me, ring.part = ring, torch.ones(1024, device=DEVICE); ring = None
 torch.ones(1024, device=DEVICE)
 '''
+# plotly and parts of torch add filters of warnings and a variable when they are first imported: that is their doing
+with contextlib.suppress(ImportError):
+    import plotly.graph_objects, plotly.tools
+import torch._dynamo
 run("%load_ext jupyter_gpumem")
 failed, said = run(SETUP)
 assert failed is None, said
@@ -202,7 +222,7 @@ for magic, flags_of in VERBS.items():
         before = state()
         error, said = run(cell)
         after = state()
-        changed = {part: (before[part][-300:], after[part][-300:]) for part in before if before[part] != after[part]}
+        changed = {part: difference(before[part], after[part]) for part in before if before[part] != after[part]}
         rows.append([magic, flag, error, said[-1500:], changed])
 print(json.dumps(rows))
 """

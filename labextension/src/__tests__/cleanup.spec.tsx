@@ -8,8 +8,8 @@ import {
 } from '@testing-library/react';
 import * as React from 'react';
 import { afterEach, describe, expect, it, vi } from 'vitest';
-import { failure, promised, TaskCard, WhyCard } from '../cleanup';
-import type { IWhy, Task } from '../notebook';
+import { failure, promised, TaskCard } from '../cleanup';
+import type { Task } from '../notebook';
 import type { IPlan } from '../protocol';
 import {
   action,
@@ -257,86 +257,6 @@ describe('a failure', () => {
         `⟦${words}⟧`
       );
     }
-  });
-});
-
-describe('why', () => {
-  const asked = (over: Partial<IWhy> = {}, isBusy = false) => {
-    const onCloseWhy = vi.fn();
-    const why = {
-      title: 'model',
-      holders: null,
-      notes: [],
-      cuts: [],
-      failed: null,
-      ...over
-    };
-    const element = (
-      <WhyCard
-        why={why}
-        isBusy={isBusy}
-        onCloseWhy={onCloseWhy}
-        trans={trans}
-      />
-    );
-    return { onCloseWhy, element };
-  };
-
-  it('waits in words', () => {
-    const { rerender } = render(asked().element);
-    expect(screen.getByRole('status').textContent).toBe('Searching…');
-    rerender(asked({}, true).element);
-    expect(screen.getByRole('status').textContent).toBe(
-      'Waiting for the running cell…'
-    );
-  });
-
-  it('is answered with paths and notes, and can be put away', () => {
-    const { onCloseWhy, element } = asked({
-      holders: [
-        { path: 'model.weight', cause: 'name', name: 'model' },
-        { path: 'Out[3]', cause: 'output', name: null }
-      ],
-      notes: ['One more reference was not found.']
-    });
-    render(element);
-    expect(items()).toEqual(['model.weight', 'Out[3]']);
-    expect(screen.getByText('One more reference was not found.')).toBeTruthy();
-    expect(screen.queryByRole('status')).toBeNull();
-    fireEvent.click(button('Close'));
-    expect(onCloseWhy).toHaveBeenCalledTimes(1);
-  });
-
-  it('names the smallest set that has to go, where one is not enough', () => {
-    const { rerender } = render(
-      asked({ holders: [], cuts: ['a', 'b.x'] }).element
-    );
-    expect(
-      screen.getByText('To free it, let go of all of: a, b.x')
-    ).toBeTruthy();
-    rerender(asked({ holders: [] }).element);
-    expect(screen.queryByText(/To free it/)).toBeNull();
-  });
-
-  it('may have no answer', () => {
-    render(asked({ failed: { code: 'timeout', text: 'x' } }).element);
-    expect(screen.getByRole('alert').textContent).toBe(
-      'The kernel did not answer.'
-    );
-    expect(screen.queryByRole('status')).toBeNull();
-  });
-
-  it('takes the focus when it is answered', () => {
-    const { rerender } = render(asked().element);
-    const heading = screen.getByRole('heading', {
-      name: 'Why is model there?'
-    });
-    expect(document.activeElement).toBe(heading);
-    button('Close').focus();
-    rerender(asked({}, true).element);
-    expect(document.activeElement).toBe(button('Close'));
-    rerender(asked({ holders: [] }).element);
-    expect(document.activeElement).toBe(heading);
   });
 });
 

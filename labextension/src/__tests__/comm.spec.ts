@@ -21,7 +21,7 @@ afterEach(() => {
   vi.useRealTimers();
 });
 
-const NAMES = { result: { names: names(), left_out: 0, took: 3 } };
+const NAMES = { result: { names: names(), parked: [], left_out: 0, took: 3 } };
 
 /** How a promise ended: its value, or the code of its error. */
 function outcome<T>(promise: Promise<T>): { value?: T; code?: string } {

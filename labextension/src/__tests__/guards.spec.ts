@@ -53,7 +53,12 @@ const VERBS = [
   'names',
   'why',
   'plan',
-  'free'
+  'free',
+  'park',
+  'restore',
+  'move',
+  'account',
+  'dismiss'
 ];
 
 describe('the protocol folder', () => {

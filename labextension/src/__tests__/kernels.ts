@@ -175,7 +175,13 @@ export class FakeKernel {
 
 /** What a granted lease answers. */
 export const LEASE = {
-  result: { interval: 1000, lease: 30, host: 'here', remote: false }
+  result: {
+    interval: 1000,
+    lease: 30,
+    host: 'here',
+    remote: false,
+    verdict: null
+  }
 };
 
 /** Until everything that waits for nothing has happened. */

@@ -5,7 +5,7 @@ import { GpuMemModel } from '../model';
 import type { ISample } from '../protocol';
 import type { CurrentKernel } from '../tracker';
 import { FakeKernel, LEASE, createMessage, settled } from './kernels';
-import { names, run, sample } from './records';
+import { names, run, sample, verdict } from './records';
 
 /** The notebook in front, as the tracker tells of it. */
 class Current {
@@ -139,7 +139,7 @@ describe('what is said where there are no figures', () => {
     model.isActive = true;
     await current.show(kernel);
     await kernel.answer(kernel.last('watch'), {
-      result: { interval: 1000, lease: 30, host: 'gpu7', remote: true }
+      result: { ...LEASE.result, host: 'gpu7', remote: true }
     });
     expect(model.remoteHost).toBe('gpu7');
   });
@@ -326,7 +326,7 @@ describe('cells', () => {
   it('that end are told, and make the names old', async () => {
     await ready();
     await kernel.answer(kernel.last('names'), {
-      result: { names: names(), left_out: 0, took: 3 }
+      result: { names: names(), parked: [], left_out: 0, took: 3 }
     });
     const ended: unknown[] = [];
     model.cellEnded.connect((_, one) => ended.push(one));
@@ -337,5 +337,34 @@ describe('cells', () => {
     expect(model.notebook?.names?.isOld).toBe(true);
     await current.become('idle');
     expect(kernel.count('names')).toBe(2);
+  });
+});
+
+describe('a verdict', () => {
+  it('comes as it is made, and goes when it does not stand any more', async () => {
+    await ready();
+    kernel.push({ kind: 'verdict', verdict: verdict() });
+    expect(model.notebook?.verdict).toEqual(verdict());
+    kernel.push({ kind: 'verdict', verdict: null });
+    expect(model.notebook?.verdict).toBeNull();
+  });
+
+  it('comes with the lease to a page that was not there', async () => {
+    model.isActive = true;
+    await current.show(kernel);
+    const result = { ...LEASE.result, verdict: verdict() };
+    await kernel.answer(kernel.last('watch'), { result });
+    expect(model.notebook?.verdict?.id).toBe(1);
+  });
+
+  it('of a process that has ended is gone, and the next one’s is the first', async () => {
+    await ready();
+    kernel.push({ kind: 'verdict', verdict: verdict({ id: 5 }) });
+    void model.notebook?.dismissVerdict();
+    await current.become('restarting');
+    expect(model.notebook?.verdict).toBeNull();
+    kernel.boot = 'boot2';
+    kernel.push({ kind: 'verdict', verdict: verdict({ id: 1 }) });
+    expect(model.notebook?.verdict?.id).toBe(1);
   });
 });

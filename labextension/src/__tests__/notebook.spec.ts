@@ -2,7 +2,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { KernelLink } from '../comm';
 import { Notebook } from '../notebook';
 import { FakeKernel, createMessage, settled } from './kernels';
-import { names, plan, report } from './records';
+import { names, parking, plan, report, verdict } from './records';
 
 let kernel: FakeKernel;
 let link: KernelLink;
@@ -19,7 +19,7 @@ afterEach(() => link.dispose());
 const WISH = { names: ['x'], dangling: false, empty: false };
 const OFFER = { result: { token: 't1', plan: plan() } };
 const listed = (took = 3) => ({
-  result: { names: names(), left_out: 2, took }
+  result: { names: names(), parked: [], left_out: 2, took }
 });
 
 describe('names', () => {
@@ -161,6 +161,115 @@ describe('a clean-up', () => {
     notebook.forget();
     await kernel.answer(kernel.last('plan'), OFFER);
     expect(notebook.task).toBeNull();
+  });
+});
+
+describe('a move', () => {
+  const MOVE = { result: { token: 't3', parking: parking() } };
+  const done = parking({ done: true });
+
+  it.each(['park', 'restore'] as const)(
+    'is first a plan, then done, then new names: %s',
+    async direction => {
+      void notebook.planMove(direction, ['x']);
+      expect(notebook.task).toMatchObject({ step: 'planning' });
+      expect(kernel.last(direction).args).toEqual({ names: ['x'] });
+      await kernel.answer(kernel.last(direction), MOVE);
+      expect(notebook.task).toMatchObject({ step: 'move', changed: false });
+      expect(kernel.count('move')).toBe(0);
+      void notebook.confirm();
+      expect(notebook.task).toMatchObject({ step: 'moving' });
+      expect(kernel.last('move').args).toEqual({ token: 't3' });
+      await kernel.answer(kernel.last('move'), { result: { done } });
+      expect(notebook.task).toEqual({ step: 'moved', parking: done });
+      expect(kernel.count('names')).toBe(1);
+      expect(kernel.count('free')).toBe(0);
+    }
+  );
+
+  it('whose plan has changed is shown again', async () => {
+    void notebook.planMove('park', ['x']);
+    await kernel.answer(kernel.last('park'), MOVE);
+    void notebook.confirm();
+    await kernel.answer(kernel.last('move'), {
+      result: { changed: { token: 't4', parking: parking() } }
+    });
+    expect(notebook.task).toMatchObject({ step: 'move', changed: true });
+  });
+
+  it('is one task at a time, and can be cancelled while it waits', async () => {
+    void notebook.planMove('park', ['x']);
+    void notebook.planMove('restore', ['x']);
+    void notebook.plan(WISH);
+    expect(kernel.count('restore') + kernel.count('plan')).toBe(0);
+    await kernel.answer(kernel.last('park'), MOVE);
+    void notebook.confirm();
+    void notebook.dismiss();
+    expect(kernel.last('cancel').args).toEqual({
+      target: kernel.last('move').id
+    });
+    await kernel.answer(kernel.last('cancel'), { result: { cancelled: true } });
+    expect(notebook.task).toBeNull();
+  });
+
+  it('that is refused says why', async () => {
+    void notebook.planMove('park', ['x']);
+    const error = { code: 'input', text: 'x: nothing of it is on cuda:0' };
+    await kernel.answer(kernel.last('park'), { error });
+    expect(notebook.task).toEqual({ step: 'failed', ...error });
+  });
+});
+
+describe('an account', () => {
+  it('is asked, answered and put away', async () => {
+    void notebook.askAccount();
+    expect(notebook.account).toEqual({ accounts: null, failed: null });
+    await kernel.answer(kernel.last('account'), { result: { accounts: [] } });
+    expect(notebook.account).toEqual({ accounts: [], failed: null });
+    notebook.closeAccount();
+    expect(notebook.account).toBeNull();
+  });
+
+  it('that is put away does not come back, and one that fails says so', async () => {
+    void notebook.askAccount();
+    notebook.closeAccount();
+    await kernel.answer(kernel.last('account'), { result: { accounts: [] } });
+    expect(notebook.account).toBeNull();
+    void notebook.askAccount();
+    kernel.become('dead');
+    await settled();
+    expect(notebook.account?.failed?.code).toBe('gone');
+  });
+});
+
+describe('a verdict', () => {
+  it('is put away here at once, and at the kernel', async () => {
+    notebook.judge(verdict({ id: 2 }));
+    void notebook.dismissVerdict();
+    expect(notebook.verdict).toBeNull();
+    expect(kernel.last('dismiss').args).toEqual({ verdict: 2 });
+    notebook.judge(verdict({ id: 2 })); // was on its way
+    expect(notebook.verdict).toBeNull();
+    notebook.judge(verdict({ id: 3 }));
+    expect(notebook.verdict?.id).toBe(3);
+  });
+
+  it('is dismissed once, and stays away if the kernel cannot be told', async () => {
+    notebook.judge(verdict());
+    void notebook.dismissVerdict();
+    void notebook.dismissVerdict();
+    expect(kernel.count('dismiss')).toBe(1);
+    kernel.become('dead');
+    await settled();
+    expect(notebook.verdict).toBeNull();
+  });
+
+  it('is told once', () => {
+    let told = 0;
+    notebook.changed.connect(() => (told += 1));
+    notebook.judge(verdict());
+    notebook.judge(verdict());
+    expect(told).toBe(1);
   });
 });
 

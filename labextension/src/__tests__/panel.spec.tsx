@@ -22,7 +22,8 @@ import {
   KERNEL,
   namesView,
   sample,
-  session
+  session,
+  verdict
 } from './records';
 
 const trans = nullTranslator.load('jupyter_gpumem');
@@ -213,7 +214,9 @@ describe('the panel', () => {
       isAsking: false,
       failed: null,
       task: null,
-      why: null
+      why: null,
+      account: null,
+      verdict: null
     };
     await show();
     await screen.findByRole('region', { name: 'Names' });
@@ -230,8 +233,12 @@ describe('the panel', () => {
       failed: null,
       task: null,
       why: { title: 'model', holders: [], notes: [], cuts: [], failed: null },
+      account: null,
+      verdict: null,
       refresh: vi.fn(),
       plan: vi.fn(),
+      planMove: vi.fn(),
+      askAccount: vi.fn(),
       askWhy: vi.fn(),
       closeWhy: vi.fn()
     };
@@ -247,12 +254,48 @@ describe('the panel', () => {
       dangling: false,
       empty: false
     });
+    await press('Move model to host memory');
+    expect(notebook.planMove).toHaveBeenCalledExactlyOnceWith('park', [
+      'model'
+    ]);
+    await press('Account');
+    expect(notebook.askAccount).toHaveBeenCalledTimes(1);
     await press('Why is model there?');
     expect(notebook.askWhy).toHaveBeenCalledExactlyOnceWith('model', {
       name: 'model'
     });
     await press('Close');
     expect(notebook.closeWhy).toHaveBeenCalledTimes(1);
+  });
+
+  it('shows the last verdict, frees what dangles and puts it away', async () => {
+    const notebook = {
+      verdict: verdict(),
+      names: null,
+      isAsking: false,
+      failed: null,
+      task: null,
+      why: null,
+      account: null,
+      plan: vi.fn(),
+      dismissVerdict: vi.fn()
+    };
+    source.notebook = notebook;
+    await show();
+    const card = within(
+      await screen.findByRole('alert', { name: 'Out of memory' })
+    );
+    fireEvent.click(card.getByRole('button', { name: 'Free dangling' }));
+    expect(notebook.plan).toHaveBeenCalledExactlyOnceWith({
+      names: [],
+      dangling: true,
+      empty: false
+    });
+    fireEvent.click(card.getByRole('button', { name: 'Dismiss' }));
+    expect(notebook.dismissVerdict).toHaveBeenCalledTimes(1);
+    notebook.verdict = null as never;
+    source.put({});
+    expect(screen.queryByRole('alert')).toBeNull();
   });
 
   it('knows a notebook by its new name once it has one', async () => {

@@ -15,7 +15,12 @@ describe('request', () => {
     ['watch', { interval: 1000, lease: 30 }],
     ['cancel', { target: 'r0' }],
     ['why', { name: 'x' }],
-    ['free', { token: 't1' }]
+    ['free', { token: 't1' }],
+    ['park', { names: ['x', 'y'] }],
+    ['restore', { names: ['x'] }],
+    ['move', { token: 't3' }],
+    ['account', {}],
+    ['dismiss', { verdict: 3 }]
   ] as const)('%s is what the kernel’s tests accept', (verb, args) => {
     const made = request('r1', 'p1', verb, args as never);
     expect(valid).toContainEqual(JSON.parse(JSON.stringify(made)));

@@ -10,10 +10,12 @@ import type {
   INames,
   INameUse,
   IOwner,
+  IParking,
   IPlan,
   IReport,
   ISample,
-  IShares
+  IShares,
+  IVerdict
 } from '../protocol';
 import type { ISessionName } from '../tracker';
 
@@ -184,7 +186,7 @@ export function holding(over: Partial<IHolding> = {}): IHolding {
     tensors: [
       { kind: 'Tensor', shape: [2, 3], dtype: 'float32', nbytes: 4 * MIB }
     ],
-    holder: { path: 'Out[3]', cause: 'output', name: null },
+    holder: { path: 'Out[3]', cause: 'output', name: null, frees: null },
     unseen: null,
     ...over
   };
@@ -196,7 +198,7 @@ export function held(
   path: string,
   over: Partial<IHolding> = {}
 ): IHolding {
-  return holding({ holder: { path, cause, name: null }, ...over });
+  return holding({ holder: { path, cause, name: null, frees: null }, ...over });
 }
 
 export function names(over: Partial<INames> = {}): INames {
@@ -214,7 +216,14 @@ export function namesView(
   over: Partial<INames> = {},
   view: Partial<INamesView> = {}
 ): INamesView {
-  return { names: names(over), leftOut: 0, took: 12, isOld: false, ...view };
+  return {
+    names: names(over),
+    parked: [],
+    leftOut: 0,
+    took: 12,
+    isOld: false,
+    ...view
+  };
 }
 
 export function action(over: Partial<IAction> = {}): IAction {
@@ -246,6 +255,42 @@ export function report(over: Partial<IReport> = {}): IReport {
     after: [],
     left: [],
     faults: [],
+    ...over
+  };
+}
+
+/** A plan for a move to host memory. */
+export function parking(over: Partial<IParking> = {}): IParking {
+  return {
+    direction: 'park',
+    moved: [
+      {
+        name: 'model',
+        device: 'cuda:0',
+        nbytes: 3 * MIB,
+        storages: 2,
+        tensors: 2
+      }
+    ],
+    done: false,
+    before: [],
+    after: [],
+    obstacles: [],
+    notes: [],
+    ...over
+  };
+}
+
+export function verdict(over: Partial<IVerdict> = {}): IVerdict {
+  return {
+    id: 1,
+    kind: 'out of memory',
+    asked: 'out of memory on cuda:0: 2.0 GiB asked; cell [3]',
+    cause: '1.0 GiB dangles',
+    cure: 'free what dangles',
+    code: '%gpufree',
+    dangling: true,
+    given_back: GIB,
     ...over
   };
 }

@@ -35,12 +35,16 @@ function show(over: Partial<ITensorsProps> = {}) {
     failed: null,
     task: null,
     why: null,
+    account: null,
     onRefresh: vi.fn(),
     onPlan: vi.fn(),
     onConfirm: vi.fn(),
     onDismiss: vi.fn(),
     onWhy: vi.fn(),
     onCloseWhy: vi.fn(),
+    onMove: vi.fn(),
+    onAccount: vi.fn(),
+    onCloseAccount: vi.fn(),
     trans,
     ...over
   };
