@@ -48,8 +48,8 @@ def micro_batches(batch: _B, n: int) -> Iterator[tuple[_B, float]]:
     are; a list of one text for each sample is cut too. Of fewer than ``n`` samples each is a part.
 
     The gradients are those of the whole batch where the loss is a mean over samples. They are not where samples meet:
-    batch norm takes its statistics from each part, a contrastive loss has fewer pairs; dropout draws other masks. A mean
-    over something else takes that in place of ``share``, for tokens
+    batch norm takes its statistics from each part, a contrastive loss has fewer pairs; dropout draws other masks. A
+    mean over something else takes that in place of ``share``, for tokens
     ``(labels_of(part) != -100).sum() / (labels_of(batch) != -100).sum()``.
 
     Raises InputError if first dimensions differ, or there is nothing to cut.
@@ -158,9 +158,10 @@ def resizable(loader: object) -> Batches:
                 batches.resize(batches.batch_size // 2, again=True)
 
     ``resize(n)`` makes the batches from the next one on of ``n`` samples; with ``again`` the samples of the last batch
-    come once more, first. The epoch has the samples of the plain loader in its order, and draws the same random numbers;
-    the loader itself is left as it was, and its other options hold. Workers end at a resize, and start anew. With
-    ``drop_last`` what is dropped is what is left of the size at the end. ``len()`` counts the batches of the epoch.
+    come once more, first. The epoch has the samples of the plain loader in its order, and a resize draws no random
+    number; the loader itself is left as it was, and its other options hold. Workers end at a resize, and start anew.
+    With ``drop_last`` a last batch is dropped that is smaller than the size of that moment. ``len()`` counts the
+    batches of the epoch.
 
     Raises InputError for an IterableDataset, a ``batch_sampler`` of one's own, and ``batch_size=None``.
     """

@@ -60,7 +60,8 @@ class Start:
         """Why a second run would not be what the first would have been; None where nothing speaks against it."""
         written = [tensor for versions in self._versions for tensor in versions.written()]
         if written:
-            more = f" and {len(written) - 1} more tensors" if len(written) > 1 else ""
+            others = len(written) - 1
+            more = f" and {others} more tensor{'s' if others > 1 else ''}" if others else ""
             what = f"{_path(self._shell, written[0])}{more}"
             return f"{what} changed in place, so a second run would begin with other values"
         values = session.user_names(self._shell) if self._ids else {}

@@ -277,23 +277,24 @@ class _Search:
 
     def _guess(self, low: int, high: int | None) -> int | None:
         """Where the limit should be, if the need grows in proportion. None if it does not grow, or none is known."""
-        needs = sorted((batch, _need(peaks[0])) for batch, peaks in self._known.items() if peaks[0].limit is not None)
-        limit = next((peaks[0].limit for peaks in self._known.values()), None)
         if high is not None and high - low <= _NARROW:
             return (low + high) // 2
-        ends = [point for point in needs if point[0] in (low, high)] if high is not None and low else needs[-2:]
-        if len(ends) < 2 or limit is None or ends[1][1] <= ends[0][1]:
-            return None if high is None else (low + high) // 2
+        known = sorted((batch, peaks[0]) for batch, peaks in self._known.items())
+        ends = [point for point in known if high is None or not low or point[0] in (low, high)][-2:]
+        limit = known[0][1].limit
+        if len(ends) < 2 or limit is None:
+            return None
         (first, one), (second, other) = ends
-        guess = max(low + 1, first + int((limit - one) * (second - first) / (other - one)))
+        # what is reserved grows in steps, and not at all between near batches
+        steps = [(a, b) for a, b in ((one.reserved, other.reserved), (one.peak, other.peak)) if a and b and b > a]
+        if not steps:
+            return None if high is None else (low + high) // 2
+        need, more = steps[0]
+        guess = max(low + 1, first + int((limit - need) * (second - first) / (more - need)))
         if high is None:
             return guess
-        margin = (high - low) // 8  # memory grows in steps, by segments: each answer is to cut off something
+        margin = (high - low) // 8  # each answer is to cut off something
         return min(max(guess, low + margin), high - margin)
-
-
-def _need(peak: DevicePeak) -> int:
-    return peak.peak if peak.reserved is None else peak.reserved
 
 
 def _row(batch: int, peaks: Sequence[DevicePeak]) -> BatchPeak:

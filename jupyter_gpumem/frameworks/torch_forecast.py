@@ -22,7 +22,7 @@ from jupyter_gpumem.frameworks import Frame, Input, Rehearsal, RehearsalError
 from jupyter_gpumem.frameworks import torch as readers
 from jupyter_gpumem.frameworks.copying import Copier
 from jupyter_gpumem.frameworks.torch_allocator import user_frame
-from jupyter_gpumem.frameworks.torch_lifetimes import CopyFakes, Log, Watch, host_value, tensors_of
+from jupyter_gpumem.frameworks.torch_lifetimes import Behave, Log, Watch, host_value, tensors_of
 from jupyter_gpumem.introspect import instance_dict, is_a
 
 _TensorBase: Any = torch._C.TensorBase
@@ -212,7 +212,7 @@ class _Rehearsal:
                 warnings.catch_warnings(),
                 torch.set_grad_enabled(torch.is_grad_enabled()),
                 self._mode,
-                CopyFakes(),
+                Behave(self._note),
                 watch,
             ):
                 warnings.simplefilter("ignore")
@@ -270,7 +270,7 @@ def _line_of(error: BaseException) -> Frame | None:
 @contextlib.contextmanager
 def _session_kept() -> Iterator[None]:
     """Functions that would change the session's allocator do nothing meanwhile, compiled functions run as they were
-    written, and optimizers take fake tensors for tensors: they choose their implementation by the exact type.
+    written, modules can be moved, and optimizers take fake tensors for tensors: they choose by the exact type.
     """
     kept: list[tuple[Any, str, Any]] = []
     plain = getattr(sys.modules["torch.optim.optimizer"], "_foreach_supported_types", None)
@@ -279,10 +279,11 @@ def _session_kept() -> Iterator[None]:
             for name in _HELD_BACK:
                 if name in vars(owner):
                     kept.append((owner, name, vars(owner)[name]))
+    kept.append((torch.nn.Module, "_apply", torch.nn.Module._apply))
     stance = getattr(torch.compiler, "set_stance", None) if "torch._dynamo" in sys.modules else None
     try:
         for owner, name, _ in kept:
-            setattr(owner, name, _nothing)
+            setattr(owner, name, _apply if name == "_apply" else _nothing)
         if isinstance(plain, list):
             plain.append(_FakeTensor)
         with stance("force_eager") if stance is not None else contextlib.nullcontext():
@@ -298,6 +299,22 @@ def _backends() -> list[Any]:
     names = {device.partition(":")[0] for device in readers.devices()}
     found = [getattr(torch, name, None) for name in sorted(names)] + [getattr(torch, "accelerator", None)]
     return [backend for backend in found if backend is not None]
+
+
+def _apply(module: Any, change: Callable[[Any], Any], recurse: bool = True) -> Any:
+    """In the place of ``Module._apply``, which cannot swap fake parameters: what changes becomes a new parameter."""
+    for child in module.children() if recurse else ():
+        child._apply(change)
+    for table in (module._parameters, module._buffers):
+        for name, tensor in list(table.items()):
+            with torch.no_grad():
+                made = tensor if tensor is None else change(tensor)
+            if made is not tensor:
+                is_parameter = table is module._parameters
+                table[name] = torch.nn.Parameter(made, tensor.requires_grad) if is_parameter else made
+                if tensor.grad is not None:
+                    table[name].grad = change(tensor.grad)
+    return module
 
 
 def _nothing(*args: object, **kwargs: object) -> None:

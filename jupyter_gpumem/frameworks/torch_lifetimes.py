@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch._subclasses import fake_tensor
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils import _python_dispatch
 
 from jupyter_gpumem.frameworks import Allocation, Frame, Input, Rehearsal
 from jupyter_gpumem.frameworks.torch_allocator import user_frame
@@ -123,7 +123,7 @@ class Log:
         return Rehearsal(made, tuple(self._events), inputs, notes)
 
 
-class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch has no types for its modes
+class Watch(_python_dispatch.TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch has no types for its modes
     """Sees each operation: the storages that it makes, the values that it asks for."""
 
     def __init__(self, log: Log, twin: Callable[[Any], Any], note: Callable[[str, Frame | None], None]) -> None:
@@ -163,29 +163,46 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch has no
         asker = _asker()
         if asker == "torch.amp.grad_scaler":
             return 0.0
-        if not asker.startswith("torch.optim."):
+        if not asker.startswith("torch."):  # torch's own questions are not the user's branches
             self._note(_UNKNOWN.format(value=value), user_line())
         return complex(value) if kind.is_complex else value
 
 
-class CopyFakes(TorchFunctionMode):
-    """``copy.deepcopy`` of a fake tensor would copy its mode too."""
+class Behave(TorchFunctionMode):
+    """What a fake tensor cannot do by itself, and most calls of a training loop need: to be copied, printed, plotted."""
+
+    def __init__(self, note: Callable[[str, Frame | None], None]) -> None:
+        super().__init__()
+        self._note = note
 
     def __torch_function__(
         self, func: Any, types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if func is not torch.Tensor.__deepcopy__:
-            return func(*args, **(kwargs or {}))
-        tensor, memo = args
-        if id(tensor) not in memo:
-            copy = tensor.detach().clone()
-            is_parameter = isinstance(tensor, torch.nn.Parameter)
-            memo[id(tensor)] = (
-                torch.nn.Parameter(copy, tensor.requires_grad)
-                if is_parameter
-                else copy.requires_grad_(tensor.requires_grad)
-            )
-        return memo[id(tensor)]
+        if func is torch.Tensor.__deepcopy__:
+            return _deep_copy(*args)
+        if func is torch.Tensor.__format__ and not args[0].dim():
+            return format(args[0].item(), args[1])
+        if func is torch.Tensor.numpy and args[0].device.type == "cpu" and not args[0].requires_grad:
+            self._note(_UNKNOWN.format(value="0"), user_line())
+            return _zeros(args[0])
+        return func(*args, **(kwargs or {}))
+
+
+def _deep_copy(tensor: Any, memo: dict[int, Any]) -> Any:
+    """torch's own way would copy the tensor's mode too."""
+    if id(tensor) not in memo:
+        copy = tensor.detach().clone()
+        is_parameter = isinstance(tensor, torch.nn.Parameter)
+        memo[id(tensor)] = (
+            torch.nn.Parameter(copy, tensor.requires_grad) if is_parameter else copy.requires_grad_(tensor.requires_grad)
+        )
+    return memo[id(tensor)]
+
+
+def _zeros(tensor: Any) -> Any:
+    """numpy's view of one zero, as large as the tensor."""
+    with _python_dispatch._disable_current_modes():
+        return torch.zeros(1, dtype=tensor.dtype).expand(tensor.shape).numpy()
 
 
 # ---------------------------------------------------------------- small questions

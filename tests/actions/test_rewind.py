@@ -62,7 +62,7 @@ def test_what_a_second_run_reads_is_held(shell):
             "net = torch.nn.Linear(3, 1); opt = torch.optim.Adam(net.parameters())",
             "net(torch.ones(1, 3)).sum().backward(); opt.step()",
             [],
-            "net.* and 1 more tensors changed in place",
+            "net.* and 1 more tensor changed in place",
         ),
         ("pool = [torch.zeros(3)]", "pool[0] += 1", [], r"pool\[0\] changed in place"),
     ],

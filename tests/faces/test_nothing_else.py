@@ -203,6 +203,7 @@ torch.ones(1024, device=DEVICE)
 # plotly and parts of torch add filters of warnings and a variable when they are first imported: that is their doing
 with contextlib.suppress(ImportError):
     import plotly.graph_objects, plotly.tools
+    plotly.graph_objects.Figure()
 import torch._dynamo
 run("%load_ext jupyter_gpumem")
 failed, said = run(SETUP)

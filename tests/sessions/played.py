@@ -128,7 +128,7 @@ def main():
     simgpu.install(cuda=True)
     import IPython.core.interactiveshell  # noqa: F401
     import torch
-    import torch._dynamo  # noqa: F401 - torch.optim would import it in each process
+    import torch._dynamo  # torch.optim would import it in each process
 
     for module in ("faces.extension", "faces.api", "actions.aftermath"):
         importlib.import_module(f"jupyter_gpumem.{module}")
