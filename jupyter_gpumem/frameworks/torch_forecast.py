@@ -50,7 +50,9 @@ def free_bytes(device: str) -> int | None:
     device_type, _, index = device.partition(":")
     own = [one for one in readers.allocators() if one.device == device and one.reserved]
     backend = getattr(torch, device_type, None)
-    ask = getattr(backend, "mem_get_info", None) or getattr(torch.accelerator, "get_memory_info", None)
+    ask = getattr(backend, "mem_get_info", None) or getattr(
+        getattr(torch, "accelerator", None), "get_memory_info", None
+    )
     return int(ask(int(index))[0]) if own and index and ask is not None else None
 
 
@@ -65,7 +67,7 @@ class _Rehearsal:
         self._real: dict[int, list[Any]] = {}
         """The same → the real tensors on it that were met."""
         self._log = Log()
-        self._notes: dict[str, Frame | None] = {}
+        self._notes: dict[tuple[str, Frame | None], None] = {}
         self._hooks: list[tuple[Any, Any, str]] = []
 
     def run(
@@ -85,7 +87,7 @@ class _Rehearsal:
         self._real.clear()
         self._play(*call)
         states = [optimizer.state for one in optimizers if (optimizer := one()) is not None]
-        return self._log.rehearsal(self._log.numbers(tensors_of(states)), inputs, tuple(self._notes.items()))
+        return self._log.rehearsal(self._log.numbers(tensors_of(states)), inputs, tuple(self._notes))
 
     # ---------------------------------------------------------------- the copies
     def _twin(self, real: object) -> Any:
@@ -105,7 +107,7 @@ class _Rehearsal:
         one = real.numel() == 1 and real.device.type == "cpu" and not real.requires_grad and id(real) not in self._sizes
         with torch.no_grad(), self._mode:
             if one:  # a step's number, a learning rate: it is read as a value
-                made = torch.tensor(host_value(real), dtype=real.dtype).reshape(size)
+                made = torch.tensor(host_value(real), dtype=real.dtype, device="cpu").reshape(size)
                 self._log.see(made, "inputs")
             elif id(real) in self._sizes:
                 made = torch.empty((self._sizes[id(real)], *size[1:]), dtype=real.dtype, device=real.device)
@@ -232,7 +234,7 @@ class _Rehearsal:
         return self._copier.copy(real)
 
     def _note(self, text: str, frame: Frame | None) -> None:
-        self._notes.setdefault(text, frame)
+        self._notes[text, frame] = None
 
 
 # ---------------------------------------------------------------- small questions
@@ -307,13 +309,16 @@ def _apply(module: Any, change: Callable[[Any], Any], recurse: bool = True) -> A
         child._apply(change)
     for table in (module._parameters, module._buffers):
         for name, tensor in list(table.items()):
+            if tensor is None:
+                continue
             with torch.no_grad():
-                made = tensor if tensor is None else change(tensor)
-            if made is not tensor:
-                is_parameter = table is module._parameters
-                table[name] = torch.nn.Parameter(made, tensor.requires_grad) if is_parameter else made
-                if tensor.grad is not None:
-                    table[name].grad = change(tensor.grad)
+                made = change(tensor)
+            if made is tensor:
+                continue
+            is_parameter = table is module._parameters
+            table[name] = torch.nn.Parameter(made, tensor.requires_grad) if is_parameter else made
+            if tensor.grad is not None:
+                table[name].grad = change(tensor.grad)
     return module
 
 

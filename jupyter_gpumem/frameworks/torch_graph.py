@@ -45,7 +45,11 @@ def is_node_type(cls: type) -> bool:
 
 def step(node: Any) -> list[object]:
     """What a node holds: the next nodes, saved tensors, the leaf that it accumulates into, ``ctx`` attributes."""
-    found: list[object] = [following for following, _ in node.next_functions if following is not None]
+    found: list[object] = []
+    try:
+        found += [following for following, _ in node.next_functions if following is not None]
+    except RuntimeError:  # before torch 2.5 the node of a Function outlives its graph
+        pass
     for field in saved_fields(type(node)) or ():
         try:
             value = getattr(node, field)

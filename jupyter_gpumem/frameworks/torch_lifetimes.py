@@ -169,7 +169,7 @@ class Watch(_python_dispatch.TorchDispatchMode):  # type: ignore[no-untyped-call
 
 
 class Behave(TorchFunctionMode):
-    """What a fake tensor cannot do by itself, and most calls of a training loop need: to be copied, printed, plotted."""
+    """What a fake tensor cannot do by itself and calls of a training loop need: to be copied, printed, plotted."""
 
     def __init__(self, note: Callable[[str, Frame | None], None]) -> None:
         super().__init__()
@@ -192,10 +192,9 @@ def _deep_copy(tensor: Any, memo: dict[int, Any]) -> Any:
     """torch's own way would copy the tensor's mode too."""
     if id(tensor) not in memo:
         copy = tensor.detach().clone()
+        copy.requires_grad_(tensor.requires_grad)
         is_parameter = isinstance(tensor, torch.nn.Parameter)
-        memo[id(tensor)] = (
-            torch.nn.Parameter(copy, tensor.requires_grad) if is_parameter else copy.requires_grad_(tensor.requires_grad)
-        )
+        memo[id(tensor)] = torch.nn.Parameter(copy, tensor.requires_grad) if is_parameter else copy
     return memo[id(tensor)]
 
 

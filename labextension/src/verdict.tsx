@@ -42,7 +42,7 @@ export function VerdictCard(props: {
       {verdict.given_back > 0 && (
         <p>
           {trans.__(
-            '%1 that only the error held are back.',
+            '%1 that only the error held is back.',
             bytes(verdict.given_back)
           )}
         </p>

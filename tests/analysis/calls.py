@@ -264,3 +264,25 @@ def scaled_and_scheduled(device, batch):
         return loss.item()
 
     return step, (model, opt, x, y)
+
+
+def measured(kinds, device="cuda", batches=(4, 16, 64), steps=2):
+    """``(kind, batch, step, forecast peak, true peak, forecast reserved, true reserved, untouched)`` of each call."""
+    import gc
+
+    from jupyter_gpumem.analysis import forecast
+
+    cuda, found = torch.cuda, []
+    for name in kinds:
+        for batch in batches:
+            function, args = KINDS[name](device, batch)
+            for step in range(1, steps + 1):
+                gc.collect()
+                before = cuda.memory_stats(), torch.get_rng_state().tolist()
+                peak = forecast.take(None, name, function, args, batches=False).devices[0]
+                untouched = (cuda.memory_stats(), torch.get_rng_state().tolist()) == before
+                cuda.reset_peak_memory_stats()
+                function(*args)
+                true = cuda.max_memory_allocated(), cuda.max_memory_reserved()
+                found.append((name, batch, step, peak.peak, true[0], peak.reserved, true[1], untouched))
+    return found

@@ -121,6 +121,38 @@ def test_control_answers_what_needs_no_tensor(control):
     assert (refused["ok"], refused["error"]["code"]) == (False, "input")
 
 
+FAULT = """
+raise RuntimeError("CUDA error: device-side assert triggered")
+"""
+
+
+def test_why_a_cell_failed_comes_with_the_lease_and_is_dismissed_beside_a_running_cell(shell, kernel):
+    """As the extension tells it: the cell fails, a page that comes later hears of it."""
+    import torch  # noqa: F401  # as in a session that has used it
+
+    shell.kernel = kernel
+    shell.run_line_magic("load_ext", "jupyter_gpumem")
+    link = shell.meta["jupyter_gpumem"]._link
+    try:
+        handler = kernel.control_handlers["comm_info_request"]
+
+        def ask(data):
+            handler("stream", b"ident", {"content": {"jupyter_gpumem": data}})
+            return kernel.answered[-1][1]["jupyter_gpumem"]["result"]
+
+        assert ask(request("watch", "a", interval=60_000, lease=30))["verdict"] is None
+        assert not shell.run_cell(FAULT).success
+        told = [message["verdict"] for message in link._comm.messages if message["kind"] == "verdict"]
+        assert [one["kind"] for one in told] == ["fault"]
+        assert ask(request("watch", "b", interval=60_000, lease=30))["verdict"] == told[0]
+        assert ask(request("dismiss", "c", verdict=told[0]["id"])) == {"dismissed": True}
+        assert ask(request("watch", "d", interval=60_000, lease=30))["verdict"] is None
+        assert link._comm.messages[-1]["verdict"] is None
+    finally:
+        shell.run_line_magic("unload_ext", "jupyter_gpumem")
+        del shell.kernel
+
+
 def test_other_messages_of_the_control_channel_go_where_they_went(kernel, link):
     kernel.control_handlers["comm_info_request"]("stream", b"ident", {"content": {"target_name": "x"}})
     assert kernel.answered[-1][0] == "usual"

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -77,6 +78,15 @@ def test_a_fault_of_the_device_has_its_line_and_what_helps(verdicts):
 def test_a_text_without_end_is_cut(verdicts):
     verdicts.after(ended(), DeviceFault(Fault.DRIVER, "x" * 100_000, "restart the kernel"), 0)
     assert len(json.dumps(verdicts.now)) < 5000
+
+
+def test_it_has_the_fields_of_its_example(verdicts, sent):
+    records = json.loads((Path(__file__).resolve().parents[1] / "protocol" / "records.json").read_text())["messages"]
+    example = next(case["message"] for case in records if case["what"] == "a verdict")
+    verdicts.after(ended(), diagnosis(), 0)
+    assert {name: type(value) for name, value in sent[0]["verdict"].items()} == {
+        name: type(value) for name, value in example["verdict"].items()
+    }
 
 
 def test_other_cells_leave_it_alone_and_cost_no_message(verdicts, sent):

@@ -148,6 +148,7 @@ def test_cells_faults_and_goodbyes_have_the_fields_of_their_examples():
     own = {"v", "boot", "n"}
     assert set(wire.cell(TAKEN.running)) | own == set(example("the end of a cell"))
     assert set(wire.fault("x")) | own == set(example("a fault"))
+    assert set(wire.verdict(None)) | own == set(example("a verdict that does not stand any more"))
     assert set(wire.bye()) | own == set(example("a good-bye"))
     assert set(wire.refusal("r", None, "input", "no")) | own == set(example("a refusal"))
     assert set(wire.reply("r", "cancel", {})) | own == set(example("cancelled in time"))

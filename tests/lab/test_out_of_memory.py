@@ -52,9 +52,9 @@ def wait_used(page, below=None, above=None):
 
 
 @pytest.fixture
-def page(lab, open_page):
+def page(lab, open_page, request):
     cells = [STEP, FAIL, RETRY, MODEL, ASSERT, DANGLE]
-    page = open_page(lab, lab.notebook("oom.ipynb", cells, "simgpu"), width=1400, height=1000)
+    page = open_page(lab, lab.notebook(f"{request.node.name}.ipynb", cells, "simgpu"), width=1400, height=1000)
     page.load()
     page.run(0)
     return page
@@ -76,7 +76,7 @@ def test_the_verdict_stands_in_the_panel_and_the_memory_is_back(page):
     page.tab.reload()
     page.tab.wait_for_function("window.jupyterapp?.restored.then(() => true)", timeout=60_000)
     page.command("gpumem:open")
-    expect(verdict).to_contain_text("500.0 MiB asked"), "a page that comes later is told too"
+    expect(verdict).to_contain_text("500.0 MiB asked")  # a page that comes later is told too
     verdict.get_by_role("button", name="Dismiss").click()
     expect(verdict).to_have_count(0)
     page.tab.reload()
