@@ -88,10 +88,8 @@ class Window:
         if watched is not None and tuple(watched) != self.watched:
             self.watched = tuple(watched)
             known = {allocator.device: allocator for allocator in self.before}
-            self.before = tuple(
-                known.get(a.device) or replace(a, allocated=0, reserved=0 if a.reserved is not None else None, peak=None)
-                for a in self._ledger.allocators(watched)
-            )
+            now = self._ledger.allocators(watched)
+            self.before = tuple(known.get(a.device) or replace(a, allocated=0, reserved=0, peak=None) for a in now)
         peaks: dict[str, int] = {}
         for window in self._peaks:
             peaks |= window.close()

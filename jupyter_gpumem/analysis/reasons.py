@@ -107,9 +107,9 @@ def _as_step(case: Case) -> Finding:
     cause = f"{own}; with all else gone {shown(max(0, room))} would be free{names}"
     if kept > case.step + asked:
         largest = _largest(case.found.held, "before")
-        names = {one.name for one in case.found.held if one.kind == "before"}
+        movable = {one.name for one in case.found.held if one.kind == "before"}
         name = largest.partition(" (")[0]
-        code = f"%gpufree --to-host {name}" if name in names else "%gpumem"
+        code = f"%gpufree --to-host {name}" if name in movable else "%gpumem"
         cure = f"move a name from before to the host, or let go of it; the largest is {largest}"
         return Finding(Reason.STEP, cause, cure, code)
     return Finding(Reason.STEP, cause, "make the step smaller; --forecast tells what it needs")

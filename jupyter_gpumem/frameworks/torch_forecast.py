@@ -56,9 +56,32 @@ def free_bytes(device: str) -> int | None:
     return int(ask(int(index))[0]) if own and index and ask is not None else None
 
 
+class _Mode(fake_tensor.FakeTensorMode):  # type: ignore[no-untyped-call]  # torch has no types for its modes
+    """torch's mode asks whether there is a GPU, which starts the driver, and touches only one that is there: this one
+    does not ask, and touches none.
+    """
+
+    _entering = False
+
+    @property
+    def avoid_device_init(self) -> bool:
+        return not self._entering
+
+    @avoid_device_init.setter
+    def avoid_device_init(self, value: bool) -> None:
+        """torch before it was a property sets it once."""
+
+    def __enter__(self) -> Any:
+        self._entering = True  # else the guard of the device would be asked how many there are
+        try:
+            return super().__enter__()
+        finally:
+            self._entering = False
+
+
 class _Rehearsal:
     def __init__(self, sizes: Mapping[int, int]) -> None:
-        self._mode: Any = fake_tensor.FakeTensorMode(allow_non_fake_inputs=True)
+        self._mode: Any = _Mode(allow_non_fake_inputs=True)
         self._mode.cache_enabled = False  # torch's cache of operations would keep the storages that ``set_`` was given
         self._copier = Copier(self._twin, _is_users_file)
         self._sizes = sizes
@@ -66,7 +89,7 @@ class _Rehearsal:
         """Address of a real storage's record → the fake storage in its place."""
         self._real: dict[int, list[Any]] = {}
         """The same → the real tensors on it that were met."""
-        self._log = Log()
+        self._log = Log({device.partition(":")[0] for device in readers.devices()} | {"cpu"})
         self._notes: dict[tuple[str, Frame | None], None] = {}
         self._hooks: list[tuple[Any, Any, str]] = []
 
@@ -282,8 +305,11 @@ def _session_kept() -> Iterator[None]:
                 if name in vars(owner):
                     kept.append((owner, name, vars(owner)[name]))
     kept.append((torch.nn.Module, "_apply", torch.nn.Module._apply))
+    kept.append((fake_tensor, "init_gpu_context", fake_tensor.init_gpu_context))
+    lift = torch._C._only_lift_cpu_tensors()
     stance = getattr(torch.compiler, "set_stance", None) if "torch._dynamo" in sys.modules else None
     try:
+        torch._C._set_only_lift_cpu_tensors(True)  # else torch.tensor(…, device=…) is real before it is fake
         for owner, name, _ in kept:
             setattr(owner, name, _apply if name == "_apply" else _nothing)
         if isinstance(plain, list):
@@ -291,6 +317,7 @@ def _session_kept() -> Iterator[None]:
         with stance("force_eager") if stance is not None else contextlib.nullcontext():
             yield
     finally:
+        torch._C._set_only_lift_cpu_tensors(lift)
         if isinstance(plain, list):
             plain.remove(_FakeTensor)
         for owner, name, value in kept:

@@ -16,6 +16,7 @@ from torch._subclasses import fake_tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils import _python_dispatch
 
+from jupyter_gpumem.errors import InputError
 from jupyter_gpumem.frameworks import Allocation, Frame, Input, Rehearsal
 from jupyter_gpumem.frameworks.torch_allocator import user_frame
 from jupyter_gpumem.introspect import is_a
@@ -31,7 +32,9 @@ _UNKNOWN = "a value is not known in a forecast: it was taken for {value}, and a 
 class Log:
     """The storages by number, and what happened to them in order."""
 
-    def __init__(self) -> None:
+    def __init__(self, ready: Iterable[str]) -> None:
+        """``ready``: the types of the devices that are in use."""
+        self._ready = frozenset(ready)
         self._live: dict[int, tuple[int, int, Any]] = {}
         """Address of a storage's record → its number, bytes, and the weak reference that tells its end."""
         self._made: list[Allocation] = []
@@ -55,6 +58,11 @@ class Log:
                 self._live[key] = (known[0], nbytes, known[2])
                 self._events.append((known[0], nbytes))
             return
+        if tensor.device.type not in self._ready:
+            raise InputError(
+                f"the call uses {tensor.device.type}, which this session has not used yet, and a forecast starts no "
+                "device; put a tensor there first"
+            )
         number = len(self._made)
         self._live[key] = (number, nbytes, weakref.ref(storage, lambda _: self._gone(key)))
         begun = kind is None or new

@@ -15,6 +15,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint, checkpoint_sequential
 from jupyter_gpumem.analysis import advice
+torch.set_num_threads(1)  # the machine may have others' tests on it
 ON = DEVICE if DEVICE == "cpu" else DEVICE + ":0"
 def net(layers=3, width=512):
     return nn.Sequential(*[part for _ in range(layers) for part in (nn.Linear(width, width), nn.ReLU())]).to(ON)

@@ -38,14 +38,15 @@ def test_the_list_of_kinds_is_whole():
     assert set(KINDS) == set(calls.KINDS)
 
 
-@pytest.mark.parametrize("kinds", [KINDS[:5], KINDS[5:10], KINDS[10:]], ids=["first", "second", "third"])
+@pytest.mark.parametrize("kinds", [KINDS[first : first + 3] for first in range(0, len(KINDS), 3)], ids=lambda kinds: kinds[0])
 def test_the_peak_is_the_allocators_own(run_on, kinds):
     got = run_on("cuda", START + f"print(json.dumps(calls.measured({kinds!r})))").json
-    assert len(got) == len(kinds) * 6
+    assert len(got) == len(kinds) * 4
     for kind, batch, step, peak, true, reserved, truly_reserved, untouched in got:
         assert untouched, "the forecast touched the allocator or the random generator"
         assert abs(peak - true) <= APPROXIMATE.get(kind, 0) * true, (kind, batch, step, peak, true)
-        assert reserved == truly_reserved, (kind, batch, step)
+        # which of two equal blocks is taken depends on addresses, that nobody knows beforehand: a segment more or less
+        assert abs(reserved - truly_reserved) <= 20 << 20, (kind, batch, step)
 
 
 @pytest.mark.parametrize("device", ["cuda", "simgpu", "cpu"])
@@ -113,11 +114,12 @@ def test_nothing_of_the_session_changes(run_on, device):
 def test_no_context_is_made(run_on):
     code = """
 import simgpu
-def step(n): return torch.zeros(n, 1000, device="cuda").sum()
-try:
-    print(take(step, 10).devices[0].device)
-except InputError as refusal:
-    print(refusal)
+def moved(n): return torch.zeros(n, 1000).to("cuda").sum()
+def made(n): return torch.tensor([1.0] * n, device="cuda")
+for function in (moved, made):
+    assert "uses cuda, which this session has not used yet" in refused(function, 10)
+model = nn.Linear(4, 4)
+assert take(lambda x: model(x), torch.ones(2, 4)).devices[0].device == "cpu"
 assert not simgpu.initialising_calls(), [c.stack for c in simgpu.initialising_calls()]
 print(json.dumps(torch.cuda.is_initialized()))
 """
@@ -169,12 +171,12 @@ def test_a_value_that_is_not_known_is_a_note(run_on):
 
 BATCHES = """
 import simgpu
-step, (model, opt, x, y) = calls.KINDS[KIND](DEVICE, 16)
+step, (model, opt, x, y) = calls.KINDS[THIS](DEVICE, 16)
 found = take(step, model, opt, x, y)
 rows = [[row.batch, row.peaks[0][1], row.fits] for row in found.batches]
 del x, y
 def fits(batch):
-    args = calls.KINDS[KIND](DEVICE, batch)[1][2:]
+    args = calls.KINDS[THIS](DEVICE, batch)[1][2:]
     try:
         step(model, opt, *args)
         return True
@@ -191,7 +193,7 @@ print(json.dumps([found.batch, rows, found.largest, found.exact, fits(found.larg
 
 @pytest.mark.parametrize("kind", ["resnet_adam", "transformer_adamw"])
 def test_the_largest_batch_fits_and_a_larger_one_does_not(run_on, kind):
-    batch, rows, largest, exact, smaller_fits, larger_fits = run_on("cuda", START + BATCHES.replace("KIND", repr(kind)), SIMGPU_MEM_MB="128").json
+    batch, rows, largest, exact, smaller_fits, larger_fits = run_on("cuda", START + BATCHES.replace("THIS", repr(kind)), SIMGPU_MEM_MB="128").json
     assert batch == 16
     assert [row[0] for row in rows] == [4, 8, 16, 32, 64, largest]
     assert [row[1] for row in rows] == sorted(row[1] for row in rows)
@@ -241,16 +243,17 @@ os.environ["IPYTHONDIR"] = TMP
 from IPython.core.interactiveshell import InteractiveShell
 shell = InteractiveShell.instance()
 shell.run_line_magic("load_ext", "jupyter_gpumem")
-shell.run_cell("import torch\\nmodel = torch.nn.Linear(64, 64).cuda()\\nx = torch.ones(4, 64, device='cuda')\\nseen = []")
-shell.run_cell("def step():\\n    out = model(x).relu()\\n    seen.append(out)\\n    out.sum().backward()\\n    return out")
-shell.run_cell("%gpumem --forecast step()")
-shell.run_cell("assert not seen and model.weight.grad is None")
-shell.run_cell("%gpumem --forecast step(x.cuda())")
-shell.run_cell("%gpumem --json --forecast step()")
+shell.run_cell("import torch\\nmodel = torch.nn.Linear(64, 64).cuda()\\nx = torch.ones(4, 64, device='cuda')\\nseen = []", store_history=True)
+shell.run_cell("def step():\\n    out = model(x).relu()\\n    seen.append(out)\\n    out.sum().backward()\\n    return out", store_history=True)
+shell.run_cell("%gpumem --forecast step()", store_history=True)
+shell.run_cell("assert not seen and model.weight.grad is None", store_history=True)
+shell.run_cell("%gpumem --forecast step(x.cuda())", store_history=True)
+shell.run_cell("%gpumem --json --forecast step()", store_history=True)
 """.replace("TMP", repr(str(tmp_path)))
-    out = run_on("cuda", START + code).out
+    seen = run_on("cuda", START + code)
+    out = seen.out
     assert "Forecast of step() on cuda:0: peak" in out
     assert "cell [2], line 4: out.sum().backward()" in out or "cell [2], line 2" in out
-    assert "UsageError: in the call are accepted: names" in out
+    assert "UsageError: in the call are accepted: names" in out + seen.err
     assert '"record": "Forecast"' in out
     assert "AssertionError" not in out
