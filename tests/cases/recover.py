@@ -99,7 +99,7 @@ def try_way(way):
         names = [
             name
             for name, value in shell.user_ns.items()
-            if name not in given and not re.fullmatch(r"_+|_i*\d*", name) and not isinstance(value, types.ModuleType)
+            if name not in given and not re.fullmatch(r"_+|_i*\d*|__\w+__", name) and not isinstance(value, types.ModuleType)
         ]
         cleaning = WAYS[way] if names or way not in NAMING else EMPTY
         notes.append(run(cleaning.format(names=", ".join(names), spaced=" ".join(names))))
