@@ -38,7 +38,7 @@ describe('a verdict', () => {
       'out of memory on cuda:0: 2.0 GiB asked; cell [3]',
       'Cause: 1.0 GiB dangles',
       'Cure: free what dangles %gpufree',
-      '1.0 GiB that only the error held are back.'
+      '1.0 GiB that only the error held is back.'
     ]);
   });
 
