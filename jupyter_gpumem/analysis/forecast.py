@@ -101,6 +101,8 @@ class _Desk:
         self._framework, self._watched = framework, watched
         self._call = (function, args, kwargs)
         self._known: dict[str, _Device] = {}
+        # before a rehearsal, whose copies may wait for the next collection of garbage
+        self._host_bytes = _snapshot.host_storage_bytes() if _snapshot.HOST in watched else None
 
     def rehearse(self, sizes: Mapping[int, int]) -> Rehearsal:
         """Make the call once, and put the random generators back. Raises RehearsalError."""
@@ -124,7 +126,7 @@ class _Desk:
 
     def _look(self, name: str) -> _Device:
         if name == _snapshot.HOST:
-            held = _snapshot.host_storage_bytes()
+            held = self._host_bytes if self._host_bytes is not None else _snapshot.host_storage_bytes()
             free = devices.read_host().free
             return _Device(name, held, None if free is None else held + free, None, False)
         segments = self._framework.segments(name)

@@ -262,7 +262,10 @@ def is_bare(tensor: object) -> bool:
 def describe(tensor: object) -> Tensor:
     """Type, shape and dtype; a bare storage counts as bytes."""
     if issubclass(type(tensor), _StorageBase):
-        size = tensor.nbytes()  # type: ignore[attr-defined]
+        try:
+            size = tensor.nbytes()  # type: ignore[attr-defined]
+        except RuntimeError:  # torch before 2.5: the storage has been collected, and its Python object is still there
+            size = 0
         return Tensor(type(tensor).__name__, (size,), "uint8", size)
     with _no_function():
         try:

@@ -31,6 +31,7 @@ _PLAIN = frozenset({torch.Tensor, torch.nn.Parameter, getattr(torch.nn, "Buffer"
 _no_function = torch._C.DisableTorchFunctionSubclass
 _HELD_BACK = ("empty_cache", "reset_peak_memory_stats", "reset_accumulated_memory_stats", "reset_max_memory_allocated")
 """What would change the session's allocator, though its tensors are fake."""
+_STARTERS = ("init_gpu_context", "init_cuda_context")
 _NO_VALUE = (fake_tensor.DataDependentOutputException, fake_tensor.DynamicOutputShapeException)
 
 
@@ -42,7 +43,8 @@ def rehearse(
     What the call prints is dropped. The random generators move on: whoever asks puts them back.
     Raises RehearsalError if the call cannot be made so.
     """
-    return _Rehearsal(sizes).run(function, args, kwargs)
+    with _session_kept():
+        return _Rehearsal(sizes).run(function, args, kwargs)
 
 
 def free_bytes(device: str) -> int | None:
@@ -231,7 +233,6 @@ class _Rehearsal:
         quiet = io.StringIO()
         try:
             with (
-                _session_kept(),
                 contextlib.redirect_stdout(quiet),
                 contextlib.redirect_stderr(quiet),
                 warnings.catch_warnings(),
@@ -305,7 +306,8 @@ def _session_kept() -> Iterator[None]:
                 if name in vars(owner):
                     kept.append((owner, name, vars(owner)[name]))
     kept.append((torch.nn.Module, "_apply", torch.nn.Module._apply))
-    kept.append((fake_tensor, "init_gpu_context", fake_tensor.init_gpu_context))
+    # these allocate on the device for the first fake tensor there
+    kept += [(fake_tensor, name, vars(fake_tensor)[name]) for name in _STARTERS if name in vars(fake_tensor)]
     lift = torch._C._only_lift_cpu_tensors()
     stance = getattr(torch.compiler, "set_stance", None) if "torch._dynamo" in sys.modules else None
     try:
