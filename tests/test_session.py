@@ -53,8 +53,7 @@ def test_a_name_that_the_user_bound_is_not_replaced(shell):
 
 def test_the_last_error_is_found_and_forgotten(shell, capsys):
     run(shell, "1 / 0")
-    (error,) = session.errors(shell)
-    assert isinstance(error, ZeroDivisionError)
+    assert any(isinstance(error, ZeroDivisionError) for error in session.errors(shell))
     session.forget_error(shell)
     assert session.errors(shell) == []
     assert session.error_leftovers(shell) == []

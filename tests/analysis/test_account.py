@@ -103,7 +103,7 @@ def test_bytes_are_told_apart_by_what_keeps_them(run_on, device):
     assert kinds["graphs"] == pytest.approx(2, abs=1e-4)
     assert (kinds["libraries"], kinds["dangling"], kinds["running"]) == (3, 5, 7)
     if device != "cpu":
-        assert kinds["rounding"] == pytest.approx(0, abs=1e-3)
+        assert 0 <= kinds["rounding"] <= 2  # a large block is split only if more than 1 MiB is left
         assert kinds["unexplained"] == 0
         assert "outside" not in kinds
 

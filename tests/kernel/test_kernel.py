@@ -150,7 +150,7 @@ def test_two_notebooks_fill_one_gpu_and_each_sees_the_other(cuda_kernel):
 
 
 def test_out_of_memory_and_back(cuda_kernel):
-    cuda_kernel.good("%load_ext jupyter_gpumem\nimport torch")
+    cuda_kernel.good("%load_ext jupyter_gpumem\nimport torch\n%config GPUMem.after_error = 'off'")
     cuda_kernel.good("def step(mib):\n    acts = [torch.ones(mib << 18, device='cuda')]\n"
                      "    while True:\n        acts.append(acts[-1] * 2)")
     cuda_kernel.good("weights = torch.ones(1 << 20, device='cuda')")
