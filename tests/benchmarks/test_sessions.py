@@ -2,7 +2,8 @@
 
 The simulated CUDA has 256 MiB, of which the work needs 60 to 80 %. The sessions are the same in each mode: the user does
 nothing; deletes all his names, collects and empties the cache; or has had our extension with its default settings,
-and deletes the same names with %gpufree. ``GPUMEM_BENCH_SESSIONS`` is their number, 1000 unless told.
+and deletes the same names with %gpufree. ``GPUMEM_BENCH_SESSIONS`` is their number, 1000 unless told:
+about fifty minutes on two cores, most of them for the looks of our own mode.
 """
 from __future__ import annotations
 
