@@ -37,20 +37,20 @@ ROWS = [
         "analysis.account",
         "analysis.growth",
         "analysis.graphs",
-        "analysis.evidence",
-        "analysis.places",
-        "analysis.forwards",
-        "analysis.gathering",
-        "analysis.rules_training",
-        "analysis.rules_keeping",
-        "analysis.advice",
+        "analysis.advice.evidence",
+        "analysis.advice.places",
+        "analysis.advice.forwards",
+        "analysis.advice.gathering",
+        "analysis.advice.rules_training",
+        "analysis.advice.rules_keeping",
+        "analysis.advice.checkup",
         "analysis.shares",
         "analysis.sample",
-        "analysis.failures",
-        "analysis.shortage",
-        "analysis.accrued",
-        "analysis.reasons",
-        "analysis.verdict",
+        "analysis.verdict.failures",
+        "analysis.verdict.shortage",
+        "analysis.verdict.accrued",
+        "analysis.verdict.reasons",
+        "analysis.verdict.diagnosis",
     ],
     ["pictures.blocks", "pictures.explained", "pictures.diagnosed", "pictures.moved", "pictures.advised", "pictures.forecasts", "pictures.text", "pictures.html", "pictures.tiles", "pictures.graph_svg", "pictures.treemap_svg", "pictures.timeline_svg", "pictures.moments", "pictures.report", "pictures.plots"],
     ["actions.moving", "actions.planning", "actions.cleaning", "actions.offers", "actions.leaks", "actions.recording", "actions.relocation", "actions.parking", "actions.move_offers", "actions.rewind", "actions.retry", "actions.batches", "actions.budget", "actions.aftermath", "actions.watcher"],
@@ -131,7 +131,7 @@ def ours(tree):
     for name in imported(tree):
         if name.startswith("jupyter_gpumem."):
             parts = name.split(".")[1:]
-            yield room(".".join(parts[:2]) if ".".join(parts[:2]) in ORDER else parts[0])
+            yield next((whole for n in (3, 2) if (whole := ".".join(parts[:n])) in ORDER), parts[0])
 
 
 @pytest.mark.parametrize(("name", "tree"), MODULES, ids=lambda x: x if isinstance(x, str) else "")

@@ -12,7 +12,7 @@ from typing import Any
 from jupyter_gpumem import session
 from jupyter_gpumem.actions import cleaning
 from jupyter_gpumem.actions.planning import Request
-from jupyter_gpumem.analysis import verdict
+from jupyter_gpumem.analysis.verdict import diagnosis
 from jupyter_gpumem.model import Allocator, Baseline, CellUse, Device, DeviceFault, Notice, OutOfMemory
 from jupyter_gpumem.units import shown
 
@@ -21,16 +21,16 @@ def remember(
     shell: session.Shell | None, watched: Sequence[str], cells: Sequence[CellUse], devices: Sequence[Device]
 ) -> Baseline:
     """What a verdict will want to know of the moment before a cell; ``devices`` as they were last read."""
-    return replace(verdict.baseline(shell, watched, cells), devices=tuple(devices))
+    return replace(diagnosis.baseline(shell, watched, cells), devices=tuple(devices))
 
 
 def tell_why(
     shell: session.Shell | None, error: BaseException, before: Baseline | None, show: Callable[[object], object]
 ) -> OutOfMemory | DeviceFault | None:
     """Show why a cell failed, if it is a matter of device memory; and return what its error says."""
-    said = verdict.read(error)
+    said = diagnosis.read(error)
     if isinstance(said, OutOfMemory):
-        show(verdict.judge(shell, said, error, before))
+        show(diagnosis.judge(shell, said, error, before))
     elif said is not None:
         show(said)
     return said

@@ -12,8 +12,9 @@ from typing import Any, TypeVar
 
 from jupyter_gpumem import frameworks, session
 from jupyter_gpumem.actions.rewind import Start
-from jupyter_gpumem.analysis import failures, forecast
+from jupyter_gpumem.analysis import forecast
 from jupyter_gpumem.analysis.snapshot import HOST, watched_devices
+from jupyter_gpumem.analysis.verdict import failures
 from jupyter_gpumem.errors import InputError
 from jupyter_gpumem.frameworks import Batches
 from jupyter_gpumem.model import Notice, OutOfMemory

@@ -16,8 +16,8 @@ from jupyter_gpumem import session
 from jupyter_gpumem.actions import cleaning
 from jupyter_gpumem.actions.planning import Request
 from jupyter_gpumem.actions.rewind import Start
-from jupyter_gpumem.analysis import verdict
 from jupyter_gpumem.analysis.snapshot import allocators, watched_devices
+from jupyter_gpumem.analysis.verdict import diagnosis
 from jupyter_gpumem.errors import InputError
 from jupyter_gpumem.introspect import is_a
 from jupyter_gpumem.model import Notice, OutOfMemory
@@ -99,11 +99,11 @@ class Tries:
 
     # -------------------------------------------------------- inside
     def _failed(self, error: BaseException) -> bool:
-        read = verdict.read(error)
+        read = diagnosis.read(error)
         if not isinstance(read, OutOfMemory):
             return False
         reason = self._reason_to_stop()
-        ended = f"try {self.number}{self._sizes()} ended: {verdict.sentence(self._shell, read, error)}"
+        ended = f"try {self.number}{self._sizes()} ended: {diagnosis.sentence(self._shell, read, error)}"
         if reason is not None:
             self._tell(f"{ended}. Not tried again: {reason}")
             return False

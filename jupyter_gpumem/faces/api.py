@@ -18,13 +18,13 @@ from jupyter_gpumem.actions.batches import resizable as resizable
 from jupyter_gpumem.actions.planning import Request
 from jupyter_gpumem.actions.watcher import Watch
 from jupyter_gpumem.analysis import account as _account
-from jupyter_gpumem.analysis import advice as _advice
 from jupyter_gpumem.analysis import depth, graphs, growth, holders
 from jupyter_gpumem.analysis import forecast as _forecast
 from jupyter_gpumem.analysis import snapshot as _snapshot
-from jupyter_gpumem.analysis import verdict as _verdict
 from jupyter_gpumem.analysis import why as _why
+from jupyter_gpumem.analysis.advice import checkup as _checkup
 from jupyter_gpumem.analysis.growth import Mark
+from jupyter_gpumem.analysis.verdict import diagnosis as _diagnosis
 from jupyter_gpumem.faces import reporting
 from jupyter_gpumem.model import (
     Account,
@@ -75,7 +75,7 @@ def advise(device: str | None = None) -> Checkup:
     Nothing is changed, and nothing is allocated on a device. Of the tensors' values only those of gradients are read,
     256 MiB of them at most. Where the evidence is short no rule speaks; that is an answer too.
     """
-    return _advice.take(session.current(), device)
+    return _checkup.take(session.current(), device)
 
 
 def mark(name: str = "mark", device: str | None = None) -> Mark:
@@ -134,7 +134,7 @@ def diagnose(error: BaseException | None = None) -> Diagnosis | DeviceFault:
     ``error`` is by default the last one that tells of memory or of a device; errors of a device that are not out of
     memory are told apart. Raises InputError if there is none.
     """
-    return _verdict.diagnose(session.current(), error)
+    return _diagnosis.diagnose(session.current(), error)
 
 
 def forecast(function: Callable[..., object], /, *args: Any, **kwargs: Any) -> Forecast:

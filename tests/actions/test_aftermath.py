@@ -72,9 +72,9 @@ def test_what_the_user_keeps_stays(failing, shell):
 
 
 def test_a_fault_of_ours_is_one_line(failing, monkeypatch):
-    from jupyter_gpumem.analysis import verdict
+    from jupyter_gpumem.analysis.verdict import diagnosis
 
-    monkeypatch.setattr(verdict, "judge", lambda *args: 1 / 0)
+    monkeypatch.setattr(diagnosis, "judge", lambda *args: 1 / 0)
     seen, gone = failing("work(MemoryError())")
     assert [record.text for record in seen] == [
         "jupyter_gpumem: the cell is untouched, but looking at its error failed: ZeroDivisionError: division by zero"

@@ -9,7 +9,7 @@ SEEDS = 6
 SOURCE = """
 import json, os, tempfile
 os.environ["IPYTHONDIR"] = tempfile.mkdtemp()
-from analysis import shortages
+from analysis.verdict import shortages
 print(json.dumps([shortages.run(NAMES, range(1, 1 + SEEDS)), shortages.TRUTH]))
 """
 GROUPS = [

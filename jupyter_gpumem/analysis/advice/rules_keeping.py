@@ -4,7 +4,7 @@ Each is a pure function. It speaks only if the session shows the thing now, and 
 """
 from __future__ import annotations
 
-from jupyter_gpumem.analysis.evidence import Copy, Evidence, Kept, Key, Model, listed, main_device
+from jupyter_gpumem.analysis.advice.evidence import Copy, Evidence, Kept, Key, Model, listed, main_device
 from jupyter_gpumem.model import Advice
 from jupyter_gpumem.units import shown
 

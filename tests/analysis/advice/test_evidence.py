@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import pytest
 
-from jupyter_gpumem.analysis.evidence import Evidence, Forward, Kept, Place, independent, listed, main_device
+from jupyter_gpumem.analysis.advice.evidence import Evidence, Forward, Kept, Place, independent, listed, main_device
 
 MIB = 1 << 20
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from jupyter_gpumem.analysis import growth
 from jupyter_gpumem.analysis.growth import PROOF, Mark
-from jupyter_gpumem.analysis.shortage import Held, Shortage
+from jupyter_gpumem.analysis.verdict.shortage import Held, Shortage
 from jupyter_gpumem.model import Baseline, Cause, Verdict
 from jupyter_gpumem.units import shown
 

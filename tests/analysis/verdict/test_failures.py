@@ -6,7 +6,7 @@ import sys
 import pytest
 import torch
 
-from jupyter_gpumem.analysis import failures
+from jupyter_gpumem.analysis.verdict import failures
 from jupyter_gpumem.model import DeviceFault, Fault, OutOfMemory
 
 OOM = (

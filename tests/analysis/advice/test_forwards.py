@@ -5,7 +5,7 @@ import gc
 
 import pytest
 
-from jupyter_gpumem.analysis import forwards, gathering
+from jupyter_gpumem.analysis.advice import forwards, gathering
 
 
 def found(shell):

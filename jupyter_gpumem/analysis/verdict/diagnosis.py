@@ -4,14 +4,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from jupyter_gpumem import devices, frameworks, session
-from jupyter_gpumem.analysis import failures
-from jupyter_gpumem.analysis.accrued import accrued
-from jupyter_gpumem.analysis.failures import read as read
 from jupyter_gpumem.analysis.growth import Mark
 from jupyter_gpumem.analysis.inventory import is_watched
-from jupyter_gpumem.analysis.reasons import Case, finding, most_that_fit, with_batch
-from jupyter_gpumem.analysis.shortage import gather
 from jupyter_gpumem.analysis.snapshot import HOST, named
+from jupyter_gpumem.analysis.verdict import failures
+from jupyter_gpumem.analysis.verdict.accrued import accrued
+from jupyter_gpumem.analysis.verdict.failures import read as read
+from jupyter_gpumem.analysis.verdict.reasons import Case, finding, most_that_fit, with_batch
+from jupyter_gpumem.analysis.verdict.shortage import gather
 from jupyter_gpumem.errors import InputError
 from jupyter_gpumem.introspect import type_name
 from jupyter_gpumem.model import Baseline, CellUse, DeviceFault, Diagnosis, Fact, Origin, OutOfMemory, Reason

@@ -4,8 +4,8 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from jupyter_gpumem import session
-from jupyter_gpumem.analysis import gathering, rules_keeping, rules_training
-from jupyter_gpumem.analysis.evidence import Evidence
+from jupyter_gpumem.analysis.advice import gathering, rules_keeping, rules_training
+from jupyter_gpumem.analysis.advice.evidence import Evidence
 from jupyter_gpumem.analysis.snapshot import watched_devices
 from jupyter_gpumem.model import Checkup
 

@@ -6,7 +6,7 @@ import pytest
 SOURCE = """
 import json, torch
 from jupyter_gpumem.analysis import holders
-from jupyter_gpumem.analysis.places import places
+from jupyter_gpumem.analysis.advice.places import places
 kept = [torch.ones(1 << 20, device=DEVICE + ":0") for _ in range(4)]
 del kept[::2]
 whole = torch.empty(30 << 20, dtype=torch.uint8, device=DEVICE + ":0"); del whole
@@ -39,5 +39,5 @@ def test_others_on_the_device(run_on, nvml_machine, nvml_env):
 
 
 def test_a_machine_without_accelerator_has_none(run_on):
-    source = "import torch, json\nfrom jupyter_gpumem.analysis import holders\nfrom jupyter_gpumem.analysis.places import places\n"
+    source = "import torch, json\nfrom jupyter_gpumem.analysis import holders\nfrom jupyter_gpumem.analysis.advice.places import places\n"
     assert run_on("cpu", source + "with holders.look(None, ('cpu',)) as seen: print(json.dumps(places(seen, ('cpu',))))").json == []

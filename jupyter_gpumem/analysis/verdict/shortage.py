@@ -10,12 +10,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from jupyter_gpumem import devices, frameworks, session
-from jupyter_gpumem.analysis import failures, holders
+from jupyter_gpumem.analysis import holders
 from jupyter_gpumem.analysis.growth import pattern
 from jupyter_gpumem.analysis.holders import Look
 from jupyter_gpumem.analysis.inventory import Stored
 from jupyter_gpumem.analysis.references import Root
 from jupyter_gpumem.analysis.snapshot import HOST, named
+from jupyter_gpumem.analysis.verdict import failures
 from jupyter_gpumem.introspect import frame_locals
 from jupyter_gpumem.model import Allocator, Baseline, Cause, Device, OutOfMemory, Owner, Segment
 

@@ -76,21 +76,21 @@ class Bench:
         return result
 
     def baseline(self):
-        from jupyter_gpumem.analysis import verdict
+        from jupyter_gpumem.analysis.verdict import diagnosis
 
-        return verdict.baseline(self.shell, ("cuda:0",), self.cells, with_devices=True)
+        return diagnosis.baseline(self.shell, ("cuda:0",), self.cells, with_devices=True)
 
     def fails(self, code, before=None):
         """The diagnosis of a cell that runs out of memory."""
-        from jupyter_gpumem.analysis import verdict
+        from jupyter_gpumem.analysis.verdict import diagnosis
 
         before = before or self.baseline()
         result = self.shell.run_cell(code, store_history=True)
         error = result.error_in_exec
         assert error is not None, f"it went through: {code}"
-        said = verdict.read(error)
+        said = diagnosis.read(error)
         assert said is not None, repr(error)
-        return verdict.judge(self.shell, said, error, before)
+        return diagnosis.judge(self.shell, said, error, before)
 
     def clear(self):
         """Nothing is left for the next scenario."""
@@ -258,9 +258,9 @@ def leak(bench, rng):
         before = bench.baseline()
         result = bench.watched(line)
         if not result.success:
-            from jupyter_gpumem.analysis import verdict
+            from jupyter_gpumem.analysis.verdict import diagnosis
 
-            return verdict.judge(bench.shell, verdict.read(result.error_in_exec), result.error_in_exec, before), {}
+            return diagnosis.judge(bench.shell, diagnosis.read(result.error_in_exec), result.error_in_exec, before), {}
     raise AssertionError("it never failed")
 
 

@@ -5,7 +5,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 
 from jupyter_gpumem import devices, frameworks
-from jupyter_gpumem.analysis.evidence import Place
+from jupyter_gpumem.analysis.advice.evidence import Place
 from jupyter_gpumem.analysis.holders import Look
 from jupyter_gpumem.analysis.inventory import is_watched
 from jupyter_gpumem.analysis.snapshot import named

@@ -3,14 +3,14 @@ from __future__ import annotations
 
 import pytest
 
-from jupyter_gpumem.analysis import verdict
+from jupyter_gpumem.analysis.verdict import diagnosis
 from jupyter_gpumem.errors import InputError
 from jupyter_gpumem.model import Baseline, DeviceFault, Diagnosis, OutOfMemory, Reason
 
 RUN = """
 import json, os, tempfile
 os.environ["IPYTHONDIR"] = tempfile.mkdtemp()
-from analysis import shortages
+from analysis.verdict import shortages
 """
 
 
@@ -45,16 +45,16 @@ import gc, torch
 import simgpu
 from IPython.core.interactiveshell import InteractiveShell
 from traitlets.config import Config
-from jupyter_gpumem.analysis import verdict
+from jupyter_gpumem.analysis.verdict import diagnosis
 config = Config(); config.HistoryManager.hist_file = ":memory:"
 shell = InteractiveShell.instance(config=config)
 shell.user_ns["DEV"] = DEVICE + ":0"
 def cell(code):
     return shell.run_cell(code, store_history=True)
 def why(code):
-    before = verdict.baseline(shell, (DEVICE,))
+    before = diagnosis.baseline(shell, (DEVICE,))
     error = cell(code).error_in_exec
-    return verdict.judge(shell, verdict.read(error), error, before)
+    return diagnosis.judge(shell, diagnosis.read(error), error, before)
 cell("import torch, gc")
 """
 SIMPLE = """
@@ -80,19 +80,19 @@ def test_without_a_driver_and_without_a_list_of_blocks(run_on, device):
 LEAVING = """
 cell("kept = torch.empty(30 << 20, device=DEV)")
 torch.manual_seed(1)
-before = verdict.baseline(shell, (DEVICE,))
+before = diagnosis.baseline(shell, (DEVICE,))
 error = cell("def f(x):\\n    y = torch.empty(10 << 20, device=DEV)\\n    return torch.empty(60 << 20, device=DEV)\\nf(kept)").error_in_exec
-said = verdict.read(error)
+said = diagnosis.read(error)
 def state():
     names = {n: id(v) for n, v in shell.user_ns.items()}
     stats = torch.accelerator.memory_stats(0)
     return names, stats["allocated_bytes.all.peak"], stats["allocation.all.allocated"], torch.get_rng_state().sum().item(), len(shell.user_ns["Out"]), torch.is_grad_enabled()
-verdict.judge(shell, said, error, before)
+diagnosis.judge(shell, said, error, before)
 one = state()
 gc.collect(); objects = len(gc.get_objects())
 for _ in range(20):
-    verdict.judge(shell, said, error, before)
-    verdict.sentence(shell, said, error)
+    diagnosis.judge(shell, said, error, before)
+    diagnosis.sentence(shell, said, error)
 two = state()
 gc.collect(); more = len(gc.get_objects()) - objects
 allocated = torch.accelerator.memory_allocated(0)
@@ -120,8 +120,8 @@ import simgpu
 found = []
 for text in ("CUDA error: out of memory", "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 1.00 GiB of which 1.00 GiB is free."):
     error = RuntimeError(text)
-    found.append(verdict.judge(shell, verdict.read(error), error).reason.value)
-verdict.baseline(shell)
+    found.append(diagnosis.judge(shell, diagnosis.read(error), error).reason.value)
+diagnosis.baseline(shell)
 print(json.dumps([found, torch.cuda.is_initialized(), simgpu.initialising_calls()]))
 """
 
@@ -154,41 +154,41 @@ def test_memory_of_the_host_that_no_machine_has():
 
     with pytest.raises(RuntimeError) as caught:
         torch.empty(10**15)
-    found = verdict.diagnose(None, caught.value)
+    found = diagnosis.diagnose(None, caught.value)
     assert isinstance(found, Diagnosis)
     assert (found.reason, found.error.device) == (Reason.TENSOR, "cpu")
     assert "device='cpu'" not in found.cure
 
 
 def test_a_host_that_does_not_say_how_much():
-    found = verdict.diagnose(None, MemoryError())
+    found = diagnosis.diagnose(None, MemoryError())
     assert found.reason is Reason.UNSURE
     assert found.error.source == "python"
 
 
 def test_faults_come_back_as_such():
-    found = verdict.diagnose(None, RuntimeError("CUDA error: an illegal memory access was encountered"))
+    found = diagnosis.diagnose(None, RuntimeError("CUDA error: an illegal memory access was encountered"))
     assert isinstance(found, DeviceFault)
     assert found.dead
 
 
 def test_an_error_of_another_kind_is_refused(shell):
     with pytest.raises(InputError, match="KeyError is none that tells of missing memory"):
-        verdict.diagnose(None, KeyError("x"))
+        diagnosis.diagnose(None, KeyError("x"))
     with pytest.raises(InputError, match="no error of the last cells"):
-        verdict.diagnose(shell)
+        diagnosis.diagnose(shell)
 
 
 def test_one_line_for_a_report(shell):
     error = shell.run_cell("raise RuntimeError('CUDA out of memory. Tried to allocate 32.00 MiB. GPU 0 has a total capacity of 4.00 GiB of which 41.56 MiB is free.')", store_history=True).error_in_exec
-    said = verdict.read(error)
+    said = diagnosis.read(error)
     assert isinstance(said, OutOfMemory)
-    assert verdict.sentence(shell, said, error) == "out of memory on cuda:0: 32.0 MiB asked, 41.6 MiB free, cell [1], line 1"
+    assert diagnosis.sentence(shell, said, error) == "out of memory on cuda:0: 32.0 MiB asked, 41.6 MiB free, cell [1], line 1"
 
 
 def test_a_baseline_is_plain(shell):
     shell.run_cell("a = object()\nraise ValueError", store_history=True)
-    found = verdict.baseline(shell, ("cpu",))
+    found = diagnosis.baseline(shell, ("cpu",))
     assert isinstance(found, Baseline)
     assert found.names == {"a": id(shell.user_ns["a"])}
     assert found.last_error == "ValueError in cell [1], line 2"

@@ -5,8 +5,8 @@ import dataclasses
 
 import pytest
 
-from jupyter_gpumem.analysis import rules_keeping as rules
-from jupyter_gpumem.analysis.evidence import Copy, Evidence, Kept, Model, Optimizer, Place, Weight, Workers
+from jupyter_gpumem.analysis.advice import rules_keeping as rules
+from jupyter_gpumem.analysis.advice.evidence import Copy, Evidence, Kept, Model, Optimizer, Place, Weight, Workers
 
 MIB, GIB = 1 << 20, 1 << 30
 ON = "cuda:0"

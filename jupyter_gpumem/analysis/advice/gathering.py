@@ -12,8 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from jupyter_gpumem import devices, frameworks, session
-from jupyter_gpumem.analysis import forwards, holders, paths
-from jupyter_gpumem.analysis.evidence import (
+from jupyter_gpumem.analysis import holders, paths
+from jupyter_gpumem.analysis.advice import forwards
+from jupyter_gpumem.analysis.advice.evidence import (
     Copy,
     Evidence,
     Gradients,
@@ -26,11 +27,11 @@ from jupyter_gpumem.analysis.evidence import (
     Weight,
     Workers,
 )
+from jupyter_gpumem.analysis.advice.places import places
 from jupyter_gpumem.analysis.growth import pattern
 from jupyter_gpumem.analysis.holders import Look
 from jupyter_gpumem.analysis.inventory import Stored
 from jupyter_gpumem.analysis.objects import kind_of
-from jupyter_gpumem.analysis.places import places
 from jupyter_gpumem.analysis.references import Root
 from jupyter_gpumem.frameworks import Framework
 from jupyter_gpumem.introspect import instance_dict, is_a, type_name

@@ -5,8 +5,8 @@ import dataclasses
 
 import pytest
 
-from jupyter_gpumem.analysis import rules_training as rules
-from jupyter_gpumem.analysis.evidence import (
+from jupyter_gpumem.analysis.advice import rules_training as rules
+from jupyter_gpumem.analysis.advice.evidence import (
     Evidence,
     Forward,
     Gradients,

@@ -1,9 +1,9 @@
 """What has grown: by looks, by watched cells, by entries that keep their graphs; and what only looks like it."""
 from __future__ import annotations
 
-from jupyter_gpumem.analysis.accrued import accrued
 from jupyter_gpumem.analysis.growth import Kept, Mark, pattern
-from jupyter_gpumem.analysis.shortage import Held, Shortage
+from jupyter_gpumem.analysis.verdict.accrued import accrued
+from jupyter_gpumem.analysis.verdict.shortage import Held, Shortage
 from jupyter_gpumem.model import Allocator, Baseline, Cause, CellUse, NameUse
 
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 
 import pytest
 
-from jupyter_gpumem.analysis import shortage
-from jupyter_gpumem.analysis.shortage import Held, Shortage, fits
+from jupyter_gpumem.analysis.verdict import shortage
+from jupyter_gpumem.analysis.verdict.shortage import Held, Shortage, fits
 from jupyter_gpumem.model import Allocator, Baseline, Block, Cause, Device, OutOfMemory, Owner, Process, Segment
 
 MIB = 1 << 20

@@ -3,10 +3,10 @@ from __future__ import annotations
 
 import pytest
 
-from jupyter_gpumem.analysis import reasons
-from jupyter_gpumem.analysis.accrued import Accrued
-from jupyter_gpumem.analysis.reasons import Case
-from jupyter_gpumem.analysis.shortage import Held, Other, Shortage
+from jupyter_gpumem.analysis.verdict import reasons
+from jupyter_gpumem.analysis.verdict.accrued import Accrued
+from jupyter_gpumem.analysis.verdict.reasons import Case
+from jupyter_gpumem.analysis.verdict.shortage import Held, Other, Shortage
 from jupyter_gpumem.model import Baseline, Cause, Origin, OutOfMemory, Reason
 
 MIB = 1 << 20

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import pytest
 
-from jupyter_gpumem.analysis import gathering
+from jupyter_gpumem.analysis.advice import gathering
 
 SESSION = """
 import torch
@@ -121,7 +121,7 @@ def test_bounded_collections_are_no_container(evidence):
 
 
 def test_without_a_framework_there_is_nothing(run_on):
-    got = run_on("none", "from jupyter_gpumem.analysis import gathering; e = gathering.gather(None, ('cpu',)); print(len(e.kept) + len(e.models))")
+    got = run_on("none", "from jupyter_gpumem.analysis.advice import gathering; e = gathering.gather(None, ('cpu',)); print(len(e.kept) + len(e.models))")
     assert got.json == 0
 
 

@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from jupyter_gpumem import frameworks, session
-from jupyter_gpumem.analysis.accrued import Accrued
-from jupyter_gpumem.analysis.shortage import Held, Shortage, fits
 from jupyter_gpumem.analysis.snapshot import HOST
+from jupyter_gpumem.analysis.verdict.accrued import Accrued
+from jupyter_gpumem.analysis.verdict.shortage import Held, Shortage, fits
 from jupyter_gpumem.model import Baseline, Origin, OutOfMemory, Reason
 from jupyter_gpumem.units import shown
 

@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from jupyter_gpumem.analysis import advice
-from jupyter_gpumem.analysis.evidence import Evidence
+from jupyter_gpumem.analysis.advice import checkup
+from jupyter_gpumem.analysis.advice.evidence import Evidence
 
 RUNNER = """
 import gc, json, os
@@ -14,7 +14,7 @@ os.environ["IPYTHONDIR"] = __import__("tempfile").mkdtemp()
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint, checkpoint_sequential
-from jupyter_gpumem.analysis import advice
+from jupyter_gpumem.analysis.advice import checkup
 torch.set_num_threads(1)  # the machine may have others' tests on it
 ON = DEVICE if DEVICE == "cpu" else DEVICE + ":0"
 def net(layers=3, width=512):
@@ -34,16 +34,16 @@ def used():
 def run(setup, cure):
     before = set(globals())
     exec(setup, globals())
-    checkup = advice.take(None, ON)
+    seen = checkup.take(None, ON)
     had = used()
     exec(cure, globals())
-    told = {one.rule: [one.expected, list(one.names), one.code, one.device] for one in checkup.found}
+    told = {one.rule: [one.expected, list(one.names), one.code, one.device] for one in seen.found}
     freed = had - used()
     for name in set(globals()) - before:
         del globals()[name]
     gc.collect()
     if DEVICE != "cpu": torch.accelerator.empty_cache()
-    return [told, freed, checkup.partial]
+    return [told, freed, seen.partial]
 print(json.dumps({name: run(*pair) for name, pair in SCENARIOS.items()}))
 """
 
@@ -208,7 +208,7 @@ for make, optimizer, moment in product((net, conv, transformer), (SGD, torch.opt
     if moment == "evaluated":
         model.eval()
         with torch.no_grad(): preds = [model(x).cpu() for _ in range(20)]
-    fired[f"{make.__name__} {optimizer.__name__} {moment}"] = [one.rule for one in advice.take(None, ON).found]
+    fired[f"{make.__name__} {optimizer.__name__} {moment}"] = [one.rule for one in checkup.take(None, ON).found]
     model = opt = x = loss = preds = None
     gc.collect()
 print(json.dumps(fired))
@@ -249,15 +249,15 @@ def state():
         [p._version for p in model.parameters()], [p.grad._version for p in model.parameters()], [id(p.grad) for p in model.parameters()],
         len(gc.garbage), gc.isenabled(), sorted(name for name in globals() if name not in ("before", "after", "found")), id(opt.state), len(opt.state),
     ]
-advice.take(None, ON)
+checkup.take(None, ON)
 state()
 before = state()
-found = advice.take(None, ON)
+found = checkup.take(None, ON)
 after = state()
 assert "zero gradients" in [one.rule for one in found.found], found
 assert before == after, [(a, b) for a, b in zip(before, after) if a != b]
 gc.collect(); count = len(gc.get_objects())
-for _ in range(20): advice.take(None, ON)
+for _ in range(20): checkup.take(None, ON)
 found = None
 gc.collect()
 total.backward()
@@ -272,8 +272,8 @@ def test_looking_changes_nothing_and_keeps_nothing(run_on, device):
 
 UNUSED = """
 import json, sys, torch
-from jupyter_gpumem.analysis import advice
-found = advice.take(None)
+from jupyter_gpumem.analysis.advice import checkup
+found = checkup.take(None)
 print(json.dumps([simgpu.initialising_calls(), len(found.found), list(found.looked_at)]))
 """
 
@@ -286,12 +286,12 @@ def test_nothing_is_initialised(run_on):
 
 CACHE = """
 import json, torch
-from jupyter_gpumem.analysis import advice
+from jupyter_gpumem.analysis.advice import checkup
 KEEP = torch.ones(1 << 20, device="cuda:0")
 gone = torch.empty(100 << 20, dtype=torch.uint8, device="cuda:0"); del gone
-first = [[one.rule, one.expected, *one.evidence] for one in advice.take(None).found]
+first = [[one.rule, one.expected, *one.evidence] for one in checkup.take(None).found]
 torch.cuda.empty_cache()
-print(json.dumps([first, [one.rule for one in advice.take(None).found]]))
+print(json.dumps([first, [one.rule for one in checkup.take(None).found]]))
 """
 
 
@@ -309,12 +309,12 @@ def test_cached_memory_that_nobody_else_lacks(run_on, nvml_machine, nvml_env):
 
 FRAGMENTS = """
 import json, torch
-from jupyter_gpumem.analysis import advice
+from jupyter_gpumem.analysis.advice import checkup
 many = [torch.empty(5 << 18, dtype=torch.float32, device="cuda:0") for _ in range(36)]
-before = [one.rule for one in advice.take(None).found]
+before = [one.rule for one in checkup.take(None).found]
 kept = many[::2]
 del many
-found = advice.take(None).found
+found = checkup.take(None).found
 print(json.dumps([before, [[one.rule, one.expected, *one.evidence] for one in found]]))
 """
 
@@ -333,11 +333,11 @@ def test_fragments_with_who_pins_them(run_on, expands):
 
 DEVICES = """
 import json, torch
-from jupyter_gpumem.analysis import advice
+from jupyter_gpumem.analysis.advice import checkup
 part = torch.empty(300 << 20, dtype=torch.uint8, device="cuda:0")
-first = [[one.rule, one.expected, one.code, *one.evidence] for one in advice.take(None).found]
+first = [[one.rule, one.expected, one.code, *one.evidence] for one in checkup.take(None).found]
 other = torch.empty(60 << 20, dtype=torch.uint8, device="cuda:1")
-print(json.dumps([first, [one.rule for one in advice.take(None).found]]))
+print(json.dumps([first, [one.rule for one in checkup.take(None).found]]))
 """
 
 
@@ -351,9 +351,9 @@ def test_a_device_that_is_full_beside_one_that_is_empty(run_on, nvml_machine, nv
 
 GROUP = """
 import json, torch, torch.distributed as dist
-from jupyter_gpumem.analysis import advice
+from jupyter_gpumem.analysis.advice import checkup
 dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-print(json.dumps(advice.take(None, "cpu").notes))
+print(json.dumps(checkup.take(None, "cpu").notes))
 """
 
 
@@ -365,18 +365,18 @@ def test_a_process_group_is_said(run_on):
 LOADERS = """
 import json, os, torch
 from torch.utils.data import DataLoader
-from jupyter_gpumem.analysis import advice
+from jupyter_gpumem.analysis.advice import checkup
 os.sched_getaffinity = lambda pid: {0}
 data = list(range(64))
 lazy = DataLoader(data, batch_size=4, num_workers=3)
-idle = [[one.rule, one.expected, *one.evidence] for one in advice.take(None).found]
+idle = [[one.rule, one.expected, *one.evidence] for one in checkup.take(None).found]
 del lazy
 loader = DataLoader(data, batch_size=4, num_workers=2, persistent_workers=True)
 at_work = iter(loader); next(at_work)
-found = [[one.rule, one.expected, list(one.names), *one.evidence] for one in advice.take(None).found]
+found = [[one.rule, one.expected, list(one.names), *one.evidence] for one in checkup.take(None).found]
 del at_work, loader
 few = DataLoader(data, batch_size=4, num_workers=1)
-print(json.dumps([idle, found, [one.rule for one in advice.take(None).found]]))
+print(json.dumps([idle, found, [one.rule for one in checkup.take(None).found]]))
 """
 
 
@@ -391,7 +391,7 @@ def test_more_workers_than_processors_with_what_they_take(run_on):
 
 # ---------------------------------------------------------------- in this process
 def test_nothing_to_advise_says_what_was_looked_at():
-    found = advice.judged(Evidence(("cpu",)))
+    found = checkup.judged(Evidence(("cpu",)))
     assert found.found == ()
     assert found.looked_at[:4] == ("no storages", "no models", "no optimizers", "no gradients")
 
@@ -402,13 +402,13 @@ def test_the_largest_gain_comes_first_and_unknown_gains_last(monkeypatch):
     def says(expected):
         return lambda evidence: Advice(str(expected), "", (), "", expected, "")
 
-    monkeypatch.setattr(advice, "RULES", (says(1), says(None), says(3), lambda evidence: None))
-    assert [one.expected for one in advice.judged(Evidence(())).found] == [3, 1, None]
+    monkeypatch.setattr(checkup, "RULES", (says(1), says(None), says(3), lambda evidence: None))
+    assert [one.expected for one in checkup.judged(Evidence(())).found] == [3, 1, None]
 
 
 def test_a_notebook_has_its_names(shell):
     shell.run_cell("import torch\nmodel = torch.nn.Linear(600, 600)\nmodel(torch.ones(2, 600)).sum().backward()\nmodel.zero_grad(set_to_none=False)")
-    found = advice.take(shell, "cpu")
+    found = checkup.take(shell, "cpu")
     mine = [one for one in found.found if one.rule == "zero gradients" and "model" in one.names]
     assert mine and mine[0].code == "model.zero_grad(set_to_none=True)"
     assert json.dumps(found.looked_at)

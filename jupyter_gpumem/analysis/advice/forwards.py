@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from jupyter_gpumem import frameworks
 from jupyter_gpumem.analysis import paths
-from jupyter_gpumem.analysis.evidence import Forward, Kept, Key
+from jupyter_gpumem.analysis.advice.evidence import Forward, Kept, Key
 from jupyter_gpumem.analysis.growth import pattern
 from jupyter_gpumem.analysis.holders import Look
 from jupyter_gpumem.frameworks import Framework

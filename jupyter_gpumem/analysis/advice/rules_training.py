@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from jupyter_gpumem.analysis.evidence import (
+from jupyter_gpumem.analysis.advice.evidence import (
     Evidence,
     Forward,
     Gradients,

@@ -1,0 +1,1 @@
+"""What would save memory."""

@@ -1,0 +1,1 @@
+"""Why there was no memory."""
