@@ -102,7 +102,7 @@ def outputs(shell: Shell | None) -> list[tuple[str, Any]]:
         for name, value in list(shell.user_ns_hidden.items())
         if isinstance(name, str) and _OUTPUT_NAME.fullmatch(name)
     ]
-    labelled += [("last result", result.result) for result in _results()]
+    labelled += [("last result", result.result) for result in _results(shell)]
     seen: set[int] = set()
     kept = []
     for label, value in labelled:
@@ -138,7 +138,7 @@ def replace_outputs(shell: Shell | None, values: Iterable[Any], record: Callable
         value = getattr(shell.displayhook, name, None)
         if id(value) in records:
             setattr(shell.displayhook, name, records[id(value)])
-    for cell in _results():
+    for cell in _results(shell):
         if id(cell.result) in records:
             cell.result = records[id(cell.result)]
 
@@ -147,7 +147,7 @@ def replace_outputs(shell: Shell | None, values: Iterable[Any], record: Callable
 def errors(shell: Shell | None) -> list[BaseException]:
     """The exceptions that the shell or Python keep as the last one, each once; not those that hang on them."""
     found: list[Any] = list(shown_errors(shell))
-    for cell in _results() if shell is not None else ():
+    for cell in _results(shell) if shell is not None else ():
         found += [cell.error_in_exec, cell.error_before_exec]
     return _each_once(found)
 
@@ -173,10 +173,14 @@ def error_leftovers(shell: Shell | None) -> list[Any]:
     return [leftover for leftover in found if leftover is not None]
 
 
-def _results() -> list[Any]:
+def _results(shell: Shell | None) -> list[Any]:
     """The results of cells that are still alive: the last one, and those that asyncio tasks of earlier cells keep."""
     cls = getattr(sys.modules.get("IPython.core.interactiveshell"), "ExecutionResult", None)
-    return [obj for obj in gc.get_objects() if type(obj) is cls] if cls is not None else []
+    if cls is None:
+        return []
+    last = getattr(shell, "last_execution_result", None)  # gc.freeze() may hide it
+    found = {id(obj): obj for obj in (*gc.get_referrers(cls), last) if type(obj) is cls}
+    return list(found.values())
 
 
 def _formatters(shell: Shell) -> list[Any]:
@@ -206,7 +210,7 @@ def forget_error(shell: Shell | None, running: Any = None) -> None:
                 setattr(formatter, name, None)
         if _debugger(formatter) is not None:
             formatter.pdb = None
-    for cell in _results():
+    for cell in _results(shell):
         if cell is not running:
             cell.error_in_exec = cell.error_before_exec = None
 
@@ -242,7 +246,7 @@ def internals(shell: Shell | None) -> list[Any]:
         return found
     found += [shell.user_ns, shell.user_ns_hidden, shell.user_module, vars(shell.user_module), _history(shell)]
     found += [shell.displayhook, vars(shell.displayhook), shell.history_manager, *_formatters(shell)]
-    found += [*_results(), getattr(shell, "_main_mod_cache", None)]
+    found += [*_results(shell), getattr(shell, "_main_mod_cache", None)]
     found += [value for name, value in list(shell.user_ns.items()) if name in ("_oh", "Out", "_ih", "In")]
     return [obj for obj in found if obj is not None]
 

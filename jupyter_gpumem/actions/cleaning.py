@@ -8,7 +8,7 @@ from typing import Any
 
 from jupyter_gpumem import frameworks, session
 from jupyter_gpumem.actions import moving
-from jupyter_gpumem.actions.planning import Prepared, Request, prepare
+from jupyter_gpumem.actions.planning import Prepared, Request, prepare, thaws
 from jupyter_gpumem.analysis import holders, roots
 from jupyter_gpumem.analysis.snapshot import allocators
 from jupyter_gpumem.model import Action, Freed, Holding, Plan, Report, Step
@@ -108,14 +108,14 @@ def _forget_namespace(shell: session.Shell | None, action: Action, prepared: Pre
 
 
 def _collect(shell: session.Shell | None, action: Action, prepared: Prepared, running: Any) -> None:
-    """Collect, and once more if finalizers may have made more garbage. What the user has frozen is frozen again."""
-    frozen = gc.get_freeze_count()
-    if frozen:
+    """Collect, and once more if finalizers may have made more garbage.
+
+    A freeze is lifted for good: freezing again would freeze what lives now, and no cycle of that would ever be freed.
+    """
+    if thaws(prepared.request):
         gc.unfreeze()
     if gc.collect():
         gc.collect()
-    if frozen:
-        gc.freeze()
 
 
 def _clear_cache(shell: session.Shell | None, action: Action, prepared: Prepared, running: Any) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import builtins
 import difflib
 import gc
+import inspect
 import types
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -284,9 +285,14 @@ def _collect_actions(
     if not request.dangling and not promised:
         return []
     promised += dead if request.dangling else []
-    frozen = gc.get_freeze_count()
-    note = f"{frozen} objects that gc.freeze() hides are looked at too" if frozen else ""
+    frozen = gc.get_freeze_count() if thaws(request) else 0
+    note = f"gc.freeze() is lifted: the {frozen} objects that it hides are seen and collected again" if frozen else ""
     return [Action(Step.COLLECT, "unreachable objects", _bytes(dead) if not frozen else None, note)]
+
+
+def thaws(request: Request) -> bool:
+    """Whether a clean-up lifts ``gc.freeze()``: not the one that comes by itself after an error."""
+    return not request.error_only
 
 
 def _cache_actions(request: Request, promised: Sequence[Stored]) -> list[Action]:
@@ -353,6 +359,8 @@ def _is_leaving(seen: Look, obj: object) -> bool:
 def _may_clear(seen: Look, frames: Sequence[types.FrameType]) -> list[types.FrameType]:
     """The frames that are over and nobody's. Clearing the frame of a suspended generator would end the generator."""
     codes = {frame.f_code for frame in frames}
+    if gc.get_freeze_count():  # it may hide the generators
+        frames = [frame for frame in frames if not frame.f_code.co_flags & _SUSPENDS]
     suspended = {
         id(getattr(obj, frame))
         for obj in gc.get_objects()
@@ -363,6 +371,7 @@ def _may_clear(seen: Look, frames: Sequence[types.FrameType]) -> list[types.Fram
     return [frame for frame in frames if id(frame) not in suspended and _is_leaving(seen, frame)]
 
 
+_SUSPENDS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 _GENERATORS: dict[type, tuple[str, str]] = {
     types.GeneratorType: ("gi_code", "gi_frame"),
     types.CoroutineType: ("cr_code", "cr_frame"),

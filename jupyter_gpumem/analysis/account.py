@@ -14,7 +14,7 @@ from typing import NamedTuple
 from jupyter_gpumem import devices, frameworks, session
 from jupyter_gpumem.analysis import holders, sites
 from jupyter_gpumem.analysis.holders import Look
-from jupyter_gpumem.analysis.inventory import Stored, is_watched
+from jupyter_gpumem.analysis.inventory import Stored, frozen_note, is_watched
 from jupyter_gpumem.analysis.snapshot import HOST, named, watched_devices
 from jupyter_gpumem.frameworks import Frame, Framework
 from jupyter_gpumem.model import Account, Allocator, Block, Cause, Device, Entry, Holder, Segment, Sum
@@ -90,6 +90,7 @@ def take(shell: session.Shell | None, device: str | None = None, seconds: float 
         allocated, segments = _allocated(one, mine)
         machine = by_alias.get(place)
         notes = [_PARTIAL] if partial else []
+        notes += [note] if (note := frozen_note()) else []
         notes += [_CHANGED] if changed and place != HOST else []
         notes += [_HOST_NOTE] if place == HOST else [_UNLISTED] if one.segments is None else []
         notes += [reading.problem] if machine is None and reading.problem else []

@@ -1,6 +1,7 @@
 """Which names keep a storage alive, by the shortest path; what dangles, and why."""
 from __future__ import annotations
 
+import gc
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
@@ -120,7 +121,7 @@ def look(
     object, ``at`` to the storage of a ``(device, address)``; ``also`` are further objects to search for.
     """
     groups = usual_groups(shell) if groups is None else groups
-    inventory = take_inventory()
+    inventory = _inventory(shell, [*groups, [Root("", Cause.NAME, of)]], seconds)
     if at is not None:
         stored = [inventory.storages[at]] if at in inventory.storages else []
     else:
@@ -130,6 +131,17 @@ def look(
     walls = [*roots.barriers(shell), *ours]
     found = walk(groups, targets, walls, seconds=seconds, exhaustive=exhaustive, every_edge=every_edge)
     return Look(shell, watched, inventory, found, stored, {id(obj) for obj in ours})
+
+
+def _inventory(shell: session.Shell | None, groups: Sequence[Sequence[Root]], seconds: float) -> Inventory:
+    """The inventory, with what the roots reach where ``gc.freeze()`` hides objects from the collector's lists."""
+    if not gc.get_freeze_count():
+        return take_inventory()
+    reached = walk(groups, (), roots.barriers(shell), seconds=seconds, exhaustive=True)
+    try:
+        return take_inventory(reached.tensors)
+    finally:
+        reached.clear()
 
 
 def usual_groups(shell: session.Shell | None) -> list[list[Root]]:

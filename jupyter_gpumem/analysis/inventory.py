@@ -94,8 +94,10 @@ def is_watched(device: str, watched: Sequence[str] | None) -> bool:
     return watched is None or device in watched or device.partition(":")[0] in watched
 
 
-def take_inventory() -> Inventory:
+def take_inventory(hidden: Sequence[object] = ()) -> Inventory:
     """The inventory of this moment, to be used in a ``with`` block, which clears it.
+
+    ``hidden`` are tensors that the collector may not list.
 
     Three sources together see all of a training state: the objects that ``gc`` knows (two thirds of the bytes), the
     gradients, and what autograd graphs hold. Automatic collections wait, as one in the middle costs more than the look.
@@ -103,9 +105,21 @@ def take_inventory() -> Inventory:
     inventory = Inventory()
     with collections_waiting():
         objects = gc.get_objects()
+        objects += hidden
         for framework in frameworks.loaded():
             inventory.add_all(framework, framework.find(objects))
     return inventory
+
+
+def frozen_note() -> str | None:
+    """What a look says where ``gc.freeze()`` hides objects from it; None where nothing is hidden.
+
+    It sees those that a root reaches. Only lifting the freeze would show the others, and it cannot be put back for the
+    same objects: a look leaves it.
+    """
+    frozen = gc.get_freeze_count()
+    what = f"gc.freeze() hides {frozen} objects: those of them that nothing reaches are not seen"
+    return f"{what}; %gpufree or gc.unfreeze() lifts it" if frozen else None
 
 
 class _Seen:

@@ -3,7 +3,6 @@ would, the smallest set of references that has to go.
 """
 from __future__ import annotations
 
-import gc
 import types
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -12,7 +11,7 @@ from jupyter_gpumem import frameworks, session
 from jupyter_gpumem.analysis import cuts, paths, roots
 from jupyter_gpumem.analysis.ancestors import Ancestors, Way
 from jupyter_gpumem.analysis.holders import Look, look
-from jupyter_gpumem.analysis.inventory import Stored
+from jupyter_gpumem.analysis.inventory import Stored, frozen_note
 from jupyter_gpumem.analysis.references import Root, walk
 from jupyter_gpumem.errors import InputError
 from jupyter_gpumem.introspect import frame_locals
@@ -40,19 +39,6 @@ def why(
     answer says so.
     Raises InputError if the object holds no tensor, or the storage does not exist.
     """
-    if gc.get_freeze_count():
-        # gc.freeze() hides objects from gc.get_objects() too; there is no other way to see them than to lift it
-        gc.unfreeze()
-        try:
-            return _why(shell, obj, name, most, seconds, at)
-        finally:
-            gc.freeze()
-    return _why(shell, obj, name, most, seconds, at)
-
-
-def _why(
-    shell: session.Shell | None, obj: object, name: str, most: int, seconds: float, at: tuple[str, int] | None
-) -> Why:
     with look(shell, None, of=obj, at=at, seconds=seconds, exhaustive=True, every_edge=True) as seen:
         if not seen.stored and at is not None:
             raise InputError("this tensor is not there any more")
@@ -100,6 +86,7 @@ def _answer(seen: Look, ancestors: Ancestors, obj: object, name: str, most: int)
             *_alone_note(seen, ancestors, obj, name, alone),
             *_inside(seen, ancestors, obj),
             *_notes(seen, unseen if reached else 0, bool(reached)),
+            *([note] if (note := frozen_note()) else []),
         ),
         cuts=texts,
         more=max(0, len(judged) - most),

@@ -2,7 +2,9 @@
 from __future__ import annotations
 
 import gc
+import re
 import sys
+import weakref
 
 import pytest
 import torch
@@ -36,14 +38,19 @@ def test_an_error_that_a_name_keeps_keeps_its_frames(shell, capsys):
     capsys.readouterr()
 
 
-def test_a_generator_through_which_an_error_passed_goes_on(shell, capsys):
+@pytest.mark.parametrize("hide", ["", "import gc; gc.freeze(); "], ids=["seen", "hidden by gc.freeze"])
+def test_a_generator_through_which_an_error_passed_goes_on(shell, capsys, hide):
     shell.run_cell(
         "import torch\n"
         "def source():\n    kept = torch.zeros(1000)\n    while True:\n        try:\n            yield 1\n"
         "        except ValueError as e:\n            raised.append(e)\n            yield 2\n"
-        "raised = []\ngen = source(); next(gen); gen.throw(ValueError('passed'))\nraise raised.pop()"
+        "raised = []\ngen = source(); next(gen); gen.throw(ValueError('passed'))\n"
+        f"{hide}raise raised.pop()"
     )
-    jupyter_gpumem.free()
+    try:
+        jupyter_gpumem.free()
+    finally:
+        gc.unfreeze()
     assert next(shell.user_ns["gen"]) == 1, "the generator is alive"
     capsys.readouterr()
 
@@ -98,14 +105,44 @@ def test_a_step_that_fails_is_one_line_and_the_others_are_done(shell, monkeypatc
     assert isinstance(shell.user_ns["Out"][1], Freed)
 
 
-def test_what_the_user_froze_is_frozen_again(shell):
+@pytest.fixture
+def frozen(shell):
+    """A session with a cycle that gc.freeze() hides."""
+    shell.run_cell(
+        "import torch\nclass Pair: pass\npair = Pair(); pair.me, pair.value = pair, torch.zeros(1000)\ntorch.zeros(50)",
+        store_history=True,
+    )
     gc.collect()
     gc.freeze()
-    try:
-        jupyter_gpumem.free()
-        assert gc.get_freeze_count() > 0
-    finally:
-        gc.unfreeze()
+    yield weakref.ref(shell.user_ns["pair"])
+    gc.unfreeze()
+
+
+def test_a_clean_up_lifts_a_freeze_and_says_so(frozen, shell):
+    del shell.user_ns["pair"]
+    gc.collect()
+    assert frozen() is not None
+    notes = [action.note for action in jupyter_gpumem.plan().actions if action.step is Step.COLLECT]
+    assert re.search(r"gc.freeze\(\) is lifted: the \d+ objects", notes[0])
+    assert gc.get_freeze_count()
+    jupyter_gpumem.free()
+    assert (frozen(), gc.get_freeze_count()) == (None, 0)
+
+
+def test_what_was_frozen_and_lives_on_is_collected_when_it_dies(frozen, shell):
+    jupyter_gpumem.free()
+    del shell.user_ns["pair"]
+    gc.collect()
+    assert frozen() is None
+
+
+def test_a_look_sees_what_roots_reach_through_a_freeze_and_leaves_it(frozen, shell):
+    before = gc.get_freeze_count()
+    seen, why, advice = jupyter_gpumem.snapshot(), jupyter_gpumem.why(shell.user_ns["pair"]), jupyter_gpumem.advise()
+    assert [h.holder.path for h in seen.holdings if h.nbytes == 4000] == ["pair.value"]
+    assert [(holder.path, holder.frees) for holder in why.holders] == [("pair", True)]
+    assert all("gc.freeze() hides" in str(notes) for notes in (seen.notes, why.notes, advice.notes))
+    assert 0 < gc.get_freeze_count() <= before  # fewer where some of them have died
 
 
 def test_random_state_history_and_names_are_untouched(shell):
