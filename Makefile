@@ -5,7 +5,7 @@ OLDEST := .venv-oldest
 MIDDLE := .venv-middle
 OLD_LAB := .venv-lab42
 PIP := -m pip install --quiet --disable-pip-version-check
-TESTED := torch==2.13.0 numpy pandas pytest pytest-timeout nbclient nbformat jupyter-client psutil nvidia-ml-py
+TESTED := torch==2.13.0 numpy pandas plotly pytest pytest-timeout nbclient nbformat jupyter-client psutil nvidia-ml-py
 
 SIDEBAR := jupyter_gpumem/labextension/static/style.js
 SIDEBAR_SOURCES := $(shell find labextension/src labextension/style labextension/schema -type f -not -path '*/__tests__/*') \

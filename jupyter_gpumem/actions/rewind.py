@@ -7,6 +7,7 @@ iterators, and changes inside the user's own objects.
 from __future__ import annotations
 
 import gc
+import weakref
 from collections.abc import Collection
 from dataclasses import dataclass
 
@@ -39,12 +40,17 @@ class Start:
         self._bindings = bindings
         self._ids: dict[str, int] = {}
         self._kept: dict[str, object] = {}
+        self._weak: dict[str, weakref.ref[object]] = {}
+        """Of those that are not kept: a new object may have got the id of one that has died."""
         if bindings is not None:
             values = session.user_names(shell)
             self._ids = {name: id(value) for name, value in values.items()}
             rebound = {name: value for name, value in values.items() if name in bindings.bound}
             heavy = {use.name for use in names_in_use(rebound, None, session.internals(shell))}
             self._kept = {n: v for n, v in rebound.items() if n in bindings.needed or n not in heavy}
+            for name in values.keys() - self._kept.keys():
+                weak = _weak(values[name], in_depth=name in heavy)
+                self._weak.update({name: weak} if weak is not None else {})
         self._random = randomness.take()
         with collections_waiting():
             objects = gc.get_objects()
@@ -55,6 +61,11 @@ class Start:
     def names(self) -> Collection[str]:
         """The names that there were."""
         return self._ids.keys()
+
+    def _is_old(self, name: str, value: object) -> bool:
+        """Whether a name has the value that it had."""
+        weak = self._weak.get(name)
+        return self._ids.get(name) == id(value) and (weak is None or weak() is not None)
 
     def refusal(self) -> str | None:
         """Why a second run would not be what the first would have been; None where nothing speaks against it."""
@@ -71,7 +82,7 @@ class Start:
             if name not in values:
                 return f"{name!r} was deleted, and its value is gone"
             assert self._bindings is not None
-            if id(values[name]) != self._ids[name] and name not in self._bindings.bound:
+            if not self._is_old(name, values[name]) and name not in self._bindings.bound:
                 return f"{name!r} was bound anew in a way that the cell's text does not show, and its value is gone"
         return None
 
@@ -81,7 +92,7 @@ class Start:
         """
         if self._bindings is not None:
             for name, value in session.user_names(self._shell).items():
-                if self._ids.get(name) == id(value):
+                if self._is_old(name, value):
                     continue
                 if name in self._kept:
                     session.namespace(self._shell)[name] = self._kept[name]
@@ -97,6 +108,15 @@ class Start:
     def restore_random(self) -> None:
         """Only the random states: what is done between two tries may have drawn."""
         self._random.restore()
+
+
+def _weak(value: object, in_depth: bool) -> weakref.ref[object] | None:
+    """To a value, or to a tensor in it where it is a list, say, to which there are no weak references."""
+    try:
+        return weakref.ref(value)
+    except TypeError:
+        inside = holders.tensors_in(value).values() if in_depth else ()
+        return next((weakref.ref(tensor) for tensor in inside), None)
 
 
 def _path(shell: session.Shell | None, tensor: object) -> str:

@@ -36,6 +36,9 @@ class Unreached:
         self.walk = walk
         with collections_waiting():
             self.nodes = _unreached_objects(walk, ours, targets)
+            self.cut = len(self.nodes) > _LIMIT
+            """Not all were looked at, and so holders may be missing."""
+            del self.nodes[_LIMIT:]
             self.number = {id(obj): index for index, obj in enumerate(self.nodes)}
             self.holders: list[list[int]] = [[] for _ in self.nodes]
             self.held: list[list[int]] = [[] for _ in self.nodes]
@@ -77,14 +80,18 @@ class Unreached:
 
 def _unreached_objects(walk: Walk, ours: set[int], targets: Sequence[object]) -> list[object]:
     running = {id(frame) for frame in _running_frames()}
-    found = [
+    # youngest first: the oldest garbage is what a limit may leave out; no list of ours is made before it, to be found
+    objects = gc.get_objects(0)
+    objects += gc.get_objects(1)
+    objects += reversed(gc.get_objects(2))
+    known = {id(target) for target in targets}
+    found = [target for target in targets if not walk.reaches(target)]
+    found += [
         obj
-        for obj in gc.get_objects()
-        if id(obj) not in walk.parents and id(obj) not in ours and id(obj) not in running
+        for obj in objects
+        if id(obj) not in walk.parents and id(obj) not in ours and id(obj) not in running and id(obj) not in known
     ]
-    known = {id(obj) for obj in found}
-    found += [target for target in targets if id(target) not in known and not walk.reaches(target)]
-    return found[:_LIMIT]
+    return found
 
 
 def _running_frames() -> Iterable[types.FrameType]:
@@ -104,6 +111,8 @@ def explain(graph: Unreached, target: int, references_of_ours: int) -> Holder:
     if start is None:
         return Holder("no name: nothing in Python refers to it", Cause.UNKNOWN)
     order, toward = _ancestors(graph, start)
+    if len(order) == 1 and graph.cut:
+        return Holder(f"no name found among the {_LIMIT:,} youngest objects that nothing reaches", Cause.UNKNOWN)
     head = next((index for index in order[1:] if _held_by_c(graph, index)), None)
     own_graph = _graph_ids(graph.nodes[start])
     if head is not None:

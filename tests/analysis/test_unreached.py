@@ -6,7 +6,7 @@ import gc
 import pytest
 import torch
 
-from jupyter_gpumem.analysis import holders
+from jupyter_gpumem.analysis import holders, unreached
 from jupyter_gpumem.model import Cause
 
 
@@ -69,3 +69,23 @@ def test_looking_collects_nothing():
     finally:
         gc.enable()
     gc.collect()
+
+
+def test_where_not_all_is_looked_at_nobody_is_accused(monkeypatch):
+    owner = Node()
+    owner.me, owner.big = owner, torch.zeros(4321)
+    gc.disable()
+    try:
+        del owner
+        assert of_size(4 * 4321).cause is Cause.CYCLE
+        monkeypatch.setattr(unreached, "_LIMIT", 5)
+        found = of_size(4 * 4321)
+    finally:
+        gc.enable()
+    gc.collect()
+    assert (found.path, found.cause) == ("no name found among the 5 youngest objects that nothing reaches", Cause.UNKNOWN)
+
+
+def of_size(nbytes):
+    (found,) = [holding.holder for holding in holders.holdings(None, ["cpu"])[0] if holding.nbytes == nbytes]
+    return found

@@ -1,8 +1,11 @@
 """What a leak case is: a small notebook that leaves device memory held, with the truth about each block."""
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+
+import IPython
 
 
 @dataclass(frozen=True)
@@ -29,4 +32,12 @@ class Case:
     holders: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Block → words of its true holder, which the first line of ``why`` must contain."""
     needs: str = ""
-    """``cpu``: not on an accelerator. ``python3.11``: not before."""
+    """``cpu``: not on an accelerator. ``python3.11``, ``ipython9``: not before, whose ``%%time`` swallowed errors."""
+
+    def fits(self, device: str) -> bool:
+        """Whether it can be told on a device with this Python and IPython."""
+        return {
+            "cpu": device == "cpu",
+            "python3.11": sys.version_info >= (3, 11),
+            "ipython9": IPython.version_info >= (9,),
+        }.get(self.needs, True)

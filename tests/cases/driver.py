@@ -141,8 +141,7 @@ def main():
 
     first, step = map(int, names.pop().split("/")) if names and "/" in names[0] else (0, 1)
     for case in CASES[first::step]:
-        unfit = (case.needs == "cpu" and device != "cpu") or (case.needs == "python3.11" and sys.version_info < (3, 11))
-        if not unfit and (not names or case.name in names):
+        if case.fits(device) and (not names or case.name in names):
             print(json.dumps(in_a_fork(case, device)), flush=True)
 
 

@@ -63,6 +63,7 @@ def step():
         raises={1: "RuntimeError"},
         freed=frozenset({"acts"}),
         holders={"acts": ("last error", "step", "acts")},
+        needs="ipython9",
     ),
     Case(
         name="thread_died_of_an_error",

@@ -121,8 +121,7 @@ def main():
 
     first, step = map(int, part[0].split("/")) if part else (0, 1)
     for case in CASES[first::step]:
-        unfit = case.needs == "cpu" or (case.needs == "python3.11" and sys.version_info < (3, 11))
-        if not unfit:
+        if case.fits("cuda"):
             print(json.dumps(in_a_fork(case, "cuda", try_way(way))), flush=True)
 
 

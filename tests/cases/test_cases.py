@@ -27,13 +27,7 @@ def results(device: str) -> dict[str, dict]:
     return {row["name"]: row for row in map(json.loads, lines)}
 
 
-def fits(case, device: str) -> bool:
-    return not (case.needs == "cpu" and device != "cpu") and not (
-        case.needs == "python3.11" and sys.version_info < (3, 11)
-    )
-
-
-PAIRS = [(case, device) for device in DEVICES for case in CASES if fits(case, device)]
+PAIRS = [(case, device) for device in DEVICES for case in CASES if case.fits(device)]
 
 
 @pytest.fixture(params=PAIRS, ids=[f"{device}-{case.name}" for case, device in PAIRS])
