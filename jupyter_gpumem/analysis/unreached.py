@@ -107,6 +107,13 @@ def explain(graph: Unreached, target: int, references_of_ours: int) -> Holder:
 
     ``references_of_ours`` is the number of references to it that the look itself has, beside the graph's.
     """
+    found = _explained(graph, target, references_of_ours)
+    if gc.get_freeze_count() and found.cause in (Cause.UNKNOWN, Cause.REGISTRY):
+        return Holder("no name: held by objects that gc.freeze() hides, or by C++ alone", Cause.UNKNOWN)
+    return found
+
+
+def _explained(graph: Unreached, target: int, references_of_ours: int) -> Holder:
     start = graph.number.get(target)
     if start is None:
         return Holder("no name: nothing in Python refers to it", Cause.UNKNOWN)

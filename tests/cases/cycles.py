@@ -195,7 +195,7 @@ del session
         ),
         freed=frozenset({"old"}),
         kept=frozenset({"live"}),
-        holders={"old": ("Session",), "live": ("live",)},
+        holders={"old": ("gc.freeze() hides",), "live": ("live",)},
     ),
     Case(
         name="garbage_unknown_to_allocator",
