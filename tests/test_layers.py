@@ -53,7 +53,7 @@ ROWS = [
         "analysis.verdict.diagnosis",
     ],
     ["pictures.blocks", "pictures.explained", "pictures.diagnosed", "pictures.moved", "pictures.advised", "pictures.forecasts", "pictures.text", "pictures.html", "pictures.tiles", "pictures.graph_svg", "pictures.treemap_svg", "pictures.timeline_svg", "pictures.moments", "pictures.report", "pictures.plots"],
-    ["actions.moving", "actions.planning", "actions.cleaning", "actions.offers", "actions.leaks", "actions.recording", "actions.relocation", "actions.parking", "actions.move_offers", "actions.rewind", "actions.retry", "actions.batches", "actions.budget", "actions.aftermath", "actions.watcher"],
+    ["actions.moving", "actions.emptying", "actions.planning", "actions.cleaning", "actions.offers", "actions.leaks", "actions.recording", "actions.relocation", "actions.parking", "actions.move_offers", "actions.rewind", "actions.retry", "actions.batches", "actions.budget", "actions.aftermath", "actions.watcher"],
     [
         "faces.grammar",
         "faces.calls",

@@ -15,11 +15,12 @@ from dataclasses import dataclass, field
 
 from jupyter_gpumem import frameworks, session
 from jupyter_gpumem.actions import moving
+from jupyter_gpumem.actions.emptying import empty_actions
 from jupyter_gpumem.analysis import holders, roots
 from jupyter_gpumem.analysis.holders import Look
 from jupyter_gpumem.analysis.inventory import Stored
 from jupyter_gpumem.analysis.references import Root, walk
-from jupyter_gpumem.analysis.snapshot import HOST, allocators
+from jupyter_gpumem.analysis.snapshot import HOST
 from jupyter_gpumem.errors import InputError
 from jupyter_gpumem.introspect import is_a
 from jupyter_gpumem.model import Action, Cause, Plan, Step
@@ -302,13 +303,7 @@ def _cache_actions(request: Request, promised: Sequence[Stored]) -> list[Action]
         for cache in framework.held_caches()
         if request.dangling and not request.error_only
     ]
-    pools = [a for a in allocators([d for d in request.watched if d != HOST]) if a.reserved]
-    if pools:
-        devices = {allocator.device for allocator in pools}
-        cached = sum(a.cached or 0 for a in pools) + _bytes(s for s in promised if s.part.device in devices)
-        note = "cached memory goes back to the driver, but for fragments"
-        actions.append(Action(Step.EMPTY, ", ".join(sorted(devices)), cached, note))
-    return actions
+    return [*actions, *empty_actions(request.watched, promised)]
 
 
 def _unseen_notes(promised: Sequence[Stored]) -> tuple[str, ...]:
