@@ -143,6 +143,8 @@ def _held(seen: Look, stored: Stored) -> _Held:
 def _through_graph(seen: Look, stored: Stored) -> bool:
     """Whether the name keeps it only as a part of an autograd graph."""
     best = seen.best(stored)
+    if id(best) in seen.walk.in_graph:
+        return True
     path = seen.walk.path(best) if best is not None else None
     return path is not None and any(stored.framework.kind(type(obj)) == "node" for obj in path[1])
 

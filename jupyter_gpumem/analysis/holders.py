@@ -42,18 +42,19 @@ class Look:
     def root(self, stored: Stored) -> Root | None:
         """The root that reaches the storage first."""
         best = self.best(stored)
-        return self.walk.path(best)[0] if best is not None else None  # type: ignore[index]
+        place = self.walk.place(best) if best is not None else None
+        return place[0] if place is not None else None
 
     def best(self, stored: Stored) -> object | None:
         """Of the tensors on a storage the one that a root reaches first, of several the largest; None if none does."""
-        reached = [(found, tensor) for tensor in stored.tensors if (found := self.walk.path(tensor)) is not None]
+        reached = [(found, tensor) for tensor in stored.tensors if (found := self.walk.place(tensor)) is not None]
         if not reached:
             return None
         if len(reached) == 1:
             return reached[0][1]
         order = list(Cause)
         span = {id(tensor): stored.framework.describe(tensor).nbytes for _, tensor in reached}
-        return min(reached, key=lambda pair: (order.index(pair[0][0].cause), len(pair[0][1]), -span[id(pair[1])]))[1]
+        return min(reached, key=lambda pair: (order.index(pair[0][0].cause), pair[0][1], -span[id(pair[1])]))[1]
 
     def _find_holder(self, stored: Stored) -> Holder:
         best = self.best(stored)

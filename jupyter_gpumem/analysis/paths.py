@@ -18,12 +18,42 @@ from jupyter_gpumem.introspect import instance_dict, mro, type_name
 from jupyter_gpumem.model import Cause, Holder
 
 _ORDERED = collections.OrderedDict
+_OF_GRAPHS = ("tensor", "node")
 
 
 def holder(walk: Walk, target: object) -> Holder | None:
     """The first path to ``target`` that a walk has found."""
+    known = _known_graph(walk, target)
+    if known is not None:
+        return known
     found = walk.path(target)
-    return along(walk, *found) if found is not None else None
+    if found is None:
+        return None
+    made = along(walk, *found)
+    walk.in_graph.update((id(obj), made) for obj in _graph_at_end(found[1]))
+    return made
+
+
+def _known_graph(walk: Walk, target: object) -> Holder | None:
+    """The words of a path into the same graph: without them it would be walked again for each tensor in it."""
+    way: list[object] = [target]
+    while id(way[-1]) not in walk.in_graph:
+        parent = walk.parents.get(id(way[-1]))
+        if parent is None or type(parent) is Root or kind_of(way[-1]) not in _OF_GRAPHS:
+            return None
+        way.append(parent)
+    found = walk.in_graph[id(way[-1])]
+    walk.in_graph.update((id(obj), found) for obj in way)
+    return found
+
+
+def _graph_at_end(objects: list[object]) -> list[object]:
+    """The end of a path that is said in one word: from the first node on, nothing but nodes and tensors."""
+    start = len(objects)
+    while start and kind_of(objects[start - 1]) in _OF_GRAPHS:
+        start -= 1
+    node = next((at for at in range(start, len(objects)) if kind_of(objects[at]) == "node"), len(objects))
+    return objects[node:]
 
 
 def along(walk: Walk, root: Root, objects: list[object]) -> Holder:
@@ -35,7 +65,7 @@ def along(walk: Walk, root: Root, objects: list[object]) -> Holder:
         text, objects = attribute(root.value, objects[1], name), objects[1:]
     elif root.cause is Cause.OUTPUT and len(objects) > 1 and not is_tensor(objects[0]):
         text = f" ({type_name(objects[0])})"
-    text += steps(objects, name)
+    text += steps(objects, name, walk.graph_sizes)
     if root.label.endswith(": task"):
         text = text.replace(" → coroutine ", " ", 1)
     return Holder(root.label + text, root.cause, root.name)
@@ -82,19 +112,20 @@ def _namer(walk: Walk, depth: int = 1) -> Namer:
         if found is None or found[0].cause is not Cause.NAME:
             return None
         root, objects = found
-        text = root.label + steps(objects, _namer(walk, depth - 1))
+        text = root.label + steps(objects, _namer(walk, depth - 1), walk.graph_sizes)
         return None if text.endswith(KEY) else text  # a key has no better name than its kind
 
     return name
 
 
-def steps(objects: list[object], name: Namer) -> str:
-    """The text of a path from its first object to its last."""
+def steps(objects: list[object], name: Namer, graph_sizes: dict[int, int] | None = None) -> str:
+    """The text of a path from its first object to its last. ``graph_sizes`` is :attr:`Walk.graph_sizes`."""
+    graph_sizes = {} if graph_sizes is None else graph_sizes
     objects = _without_plumbing(objects)
     text = ""
     index = 0
     while index + 1 < len(objects):
-        words, used = step(objects, index, name)
+        words, used = step(objects, index, name, graph_sizes)
         text += words
         index += used
     return text

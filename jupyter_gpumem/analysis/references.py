@@ -23,7 +23,7 @@ from jupyter_gpumem import frameworks
 from jupyter_gpumem.analysis.inventory import collections_waiting
 from jupyter_gpumem.frameworks import Framework
 from jupyter_gpumem.introspect import class_dict, instance_dict, module_of, mro
-from jupyter_gpumem.model import Cause
+from jupyter_gpumem.model import Cause, Holder
 
 Opener = Callable[[Any], Iterable[object]]
 
@@ -56,6 +56,12 @@ class Walk:
     """ids of the objects that were reached once more, where all references are asked for; in step with ``by``."""
     by: list[object] = field(default_factory=list)
     """From where each of them was: an object, or a ``Root``."""
+    graph_sizes: dict[int, int] = field(default_factory=dict)
+    """id of a tensor or node → how many tensors its graph holds, counted once however many paths lead through it."""
+    places: dict[int, tuple[Root, int]] = field(default_factory=dict)
+    """id → the root that reaches it first, and over how many objects; as far as it was asked for."""
+    in_graph: dict[int, Holder] = field(default_factory=dict)
+    """id of an object in an autograd graph → the words for all that is found behind it in the same graph."""
     partial: bool = False
     """Time ran out."""
 
@@ -71,6 +77,26 @@ class Walk:
             steps.append(parent)
             parent = self.parents.get(id(parent))
         return (parent, steps[::-1]) if type(parent) is Root else None
+
+    def place(self, obj: object) -> tuple[Root, int] | None:
+        """The root that reaches ``obj`` first, and how many objects its path has; None if no root does.
+
+        Each object is climbed over once, however many paths lead through it.
+        """
+        way: list[object] = []
+        while id(obj) not in self.places:
+            way.append(obj)
+            parent = self.parents.get(id(obj))
+            if parent is None:
+                return None
+            if type(parent) is Root:
+                self.places[id(way.pop())] = (parent, 1)
+                break
+            obj = parent
+        root, length = self.places[id(obj)]
+        for further, passed in enumerate(reversed(way), 1):
+            self.places[id(passed)] = (root, length + further)
+        return root, length + len(way)
 
     def own_ids(self) -> set[int]:
         """Our own containers, which a search for referrers must pass over."""

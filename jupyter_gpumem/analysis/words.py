@@ -25,11 +25,11 @@ Namer = Callable[[object], str | None]
 """How to name a key that is itself an object with a name."""
 
 
-def step(objects: list[object], index: int, name: Namer) -> tuple[str, int]:
+def step(objects: list[object], index: int, name: Namer, graph_sizes: dict[int, int]) -> tuple[str, int]:
     """How the object at ``index`` holds the next one, and how many objects that says."""
     holder, held = objects[index], objects[index + 1]
     if is_tensor(holder) or is_node(holder):
-        return _tensor_step(objects, index)
+        return _tensor_step(objects, index, graph_sizes)
     bases = mro(type(holder))
     for cls, words in _words():
         if cls in bases:
@@ -208,7 +208,7 @@ def _array_step(holder: Any, held: object, name: Namer) -> str:
     return _plain_step(holder, held, name)
 
 
-def _tensor_step(objects: list[object], index: int) -> tuple[str, int]:
+def _tensor_step(objects: list[object], index: int, graph_sizes: dict[int, int]) -> tuple[str, int]:
     """From a tensor into its gradient, its hooks, or through its graph to the next tensor in one word."""
     holder, held = objects[index], objects[index + 1]
     if any(held is grad for framework in frameworks.loaded() for grad in framework.referents(holder)):
@@ -219,7 +219,9 @@ def _tensor_step(objects: list[object], index: int) -> tuple[str, int]:
             end += 1
         if is_node(objects[end]):
             end = min(end + 1, len(objects) - 1)
-        return f" → graph ({saved_tensors(holder)} saved tensors)", end - index
+        if id(holder) not in graph_sizes:
+            graph_sizes[id(holder)] = saved_tensors(holder)
+        return f" → graph ({graph_sizes[id(holder)]} saved tensors)", end - index
     if type(held).__name__ == "OrderedDict":
         return " → backward hook", 1
     return _plain_step(holder, held, lambda key: None), 1
@@ -230,13 +232,14 @@ def saved_tensors(start: object, limit: int = 20_000) -> int:
     todo: list[object] = [start]
     seen: dict[int, object] = {}
     count = 0
+    loaded = frameworks.loaded()
     while todo and len(seen) < limit:
         obj = todo.pop()
         if id(obj) in seen:
             continue
         seen[id(obj)] = obj
         count += obj is not start and is_tensor(obj)
-        for framework in frameworks.loaded():
+        for framework in loaded:
             todo += framework.graph(obj)
     return count
 

@@ -6,7 +6,7 @@ import collections
 import torch
 from torch import nn
 
-from jupyter_gpumem.analysis import paths
+from jupyter_gpumem.analysis import paths, words
 from jupyter_gpumem.analysis.references import Root, walk
 from jupyter_gpumem.model import Cause
 
@@ -84,3 +84,22 @@ def test_keys_that_run_code_are_named_by_their_type():
 def test_an_output_says_what_it_is():
     found = walk([[Root("Out[3]", Cause.OUTPUT, Thing(T))]], [[T]], ())
     assert paths.holder(found, T).path == "Out[3] (Thing).kept"
+
+
+def test_a_graph_is_gone_through_once_for_all_tensors_in_it(monkeypatch):
+    x = torch.ones(10, requires_grad=True)
+    y, saved = x, []
+    for _ in range(100):
+        saved.append(torch.exp(y))
+        y = saved[-1] * x
+    value = {"losses": [0.5, y]}
+    alone = {path(value, tensor) for tensor in saved}
+    counted = []
+    true = words.saved_tensors
+    monkeypatch.setattr(words, "saved_tensors", lambda start: (counted.append(start), true(start))[1])
+    found = walk([[Root("x", Cause.NAME, value, "x")]], [[tensor] for tensor in saved], ())
+    together = {paths.holder(found, tensor).path for tensor in saved}
+    assert together == alone == {"x['losses'][1] → graph (201 saved tensors)"}
+    assert len(counted) == 1
+    places = [(found.place(tensor), found.path(tensor)) for tensor in saved]
+    assert all(place == (path[0], len(path[1])) for place, path in places)
