@@ -58,8 +58,10 @@ class Walk:
     """From where each of them was: an object, or a ``Root``."""
     graph_sizes: dict[int, int] = field(default_factory=dict)
     """id of a tensor or node → how many tensors its graph holds, counted once however many paths lead through it."""
-    places: dict[int, tuple[Root, int]] = field(default_factory=dict)
-    """id → the root that reaches it first, and over how many objects; as far as it was asked for."""
+    first: dict[int, Root] = field(default_factory=dict)
+    """id → the root that reaches it first, as far as it was asked for."""
+    lengths: dict[int, int] = field(default_factory=dict)
+    """id → how many objects the path from there has; in step with ``first``. No pairs: they would be holders."""
     in_graph: dict[int, Holder] = field(default_factory=dict)
     """id of an object in an autograd graph → the words for all that is found behind it in the same graph."""
     partial: bool = False
@@ -84,18 +86,19 @@ class Walk:
         Each object is climbed over once, however many paths lead through it.
         """
         way: list[object] = []
-        while id(obj) not in self.places:
+        while id(obj) not in self.first:
             way.append(obj)
             parent = self.parents.get(id(obj))
             if parent is None:
                 return None
             if type(parent) is Root:
-                self.places[id(way.pop())] = (parent, 1)
+                way.pop()
+                self.first[id(obj)], self.lengths[id(obj)] = parent, 1
                 break
             obj = parent
-        root, length = self.places[id(obj)]
+        root, length = self.first[id(obj)], self.lengths[id(obj)]
         for further, passed in enumerate(reversed(way), 1):
-            self.places[id(passed)] = (root, length + further)
+            self.first[id(passed)], self.lengths[id(passed)] = root, length + further
         return root, length + len(way)
 
     def own_ids(self) -> set[int]:
@@ -112,7 +115,7 @@ class Walk:
 
     def clear(self) -> None:
         """Let go of every live object."""
-        for found in (self.parents, self.kept, self.tensors, self.again, self.by):
+        for found in (self.parents, self.kept, self.tensors, self.again, self.by, self.first):
             found.clear()
 
 

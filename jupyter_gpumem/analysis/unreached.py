@@ -115,11 +115,11 @@ def explain(graph: Unreached, target: int, references_of_ours: int) -> Holder:
 
 def _explained(graph: Unreached, target: int, references_of_ours: int) -> Holder:
     start = graph.number.get(target)
+    order, toward = _ancestors(graph, start) if start is not None else ([], {})
+    if len(order) <= 1 and graph.cut:
+        return Holder(f"no name found among the {_LIMIT:,} youngest objects that nothing reaches", Cause.UNKNOWN)
     if start is None:
         return Holder("no name: nothing in Python refers to it", Cause.UNKNOWN)
-    order, toward = _ancestors(graph, start)
-    if len(order) == 1 and graph.cut:
-        return Holder(f"no name found among the {_LIMIT:,} youngest objects that nothing reaches", Cause.UNKNOWN)
     head = next((index for index in order[1:] if _held_by_c(graph, index)), None)
     own_graph = _graph_ids(graph.nodes[start])
     if head is not None:
