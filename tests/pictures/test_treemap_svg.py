@@ -24,9 +24,9 @@ def test_areas_are_as_the_sizes_and_lie_in_the_box(sizes, width, height):
     assert len(boxes) == len(sizes)
     scale = width * height / sum(sizes)
     for size, box in zip(sizes, boxes, strict=True):
-        assert box.width * box.height == pytest.approx(size * scale, rel=1e-3, abs=1e-3)
-        assert box.x >= 5 - 1e-3 and box.x + box.width <= 5 + width + 1e-3
-        assert box.y >= 7 - 1e-3 and box.y + box.height <= 7 + height + 1e-3
+        assert box.width * box.height == pytest.approx(size * scale, rel=1e-6, abs=1e-6)
+        assert box.x >= 5 - 1e-6 and box.x + box.width <= 5 + width + 1e-6
+        assert box.y >= 7 - 1e-6 and box.y + box.height <= 7 + height + 1e-6
 
 
 def test_equal_sizes_in_a_square_are_squares():
