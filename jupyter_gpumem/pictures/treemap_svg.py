@@ -57,23 +57,27 @@ def squarified(sizes: Sequence[int], box: tuple[float, float, float, float]) -> 
     """A place in the box for each size, in order: areas are as the sizes, which must be positive, largest first."""
     x, y, width, height = box
     scale = width * height / sum(sizes)
-    rest = [size * scale for size in sizes]
+    rest, areas = list(sizes), [size * scale for size in sizes]
     while rest:
         side = min(width, height)
         many = 1
-        while many < len(rest) and _worst(rest[: many + 1], side) <= _worst(rest[:many], side):
+        while many < len(rest) and _worst(areas[: many + 1], side) <= _worst(areas[:many], side):
             many += 1
-        row, rest = rest[:many], rest[many:]
-        thick = sum(row) / side
-        at = 0.0
-        for area in row:
-            long = area / thick
-            yield _Box(x, y + at, thick, long) if width >= height else _Box(x + at, y, long, thick)
-            at += long
+        # by the whole numbers: what is left of a box is never below nothing, and the last row fills it
+        row, total, rest, areas = rest[:many], sum(rest), rest[many:], areas[many:]
+        here, left = sum(row) / total, sum(rest) / total
+        passed = 0
+        for size in row:
+            start, end = side * (passed / sum(row)), side * ((passed + size) / sum(row))
+            passed += size
+            if width >= height:
+                yield _Box(x, y + start, width * here, end - start)
+            else:
+                yield _Box(x + start, y, end - start, height * here)
         if width >= height:
-            x, width = x + thick, max(width - thick, 1e-9)
+            x, width = x + width * here, width * left
         else:
-            y, height = y + thick, max(height - thick, 1e-9)
+            y, height = y + height * here, height * left
 
 
 def _worst(row: Sequence[float], side: float) -> float:
