@@ -121,6 +121,8 @@ def shell(tmp_path, monkeypatch):
     from IPython.core.interactiveshell import InteractiveShell
     from traitlets.config import Config
 
+    from jupyter_gpumem import session
+
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
     config = Config()
     config.HistoryManager.hist_file = ":memory:"
@@ -133,6 +135,7 @@ def shell(tmp_path, monkeypatch):
     yield made
     if "jupyter_gpumem" in made.extension_manager.loaded:
         made.extension_manager.unload_extension("jupyter_gpumem")
+    session.forget_error(made)  # something may keep the shell, and the next test would see its error
     made.reset(new_session=False)
     atexit.unregister(made.atexit_operations)
     made.atexit_operations()
