@@ -8,7 +8,7 @@ from typing import Any
 
 from jupyter_gpumem import frameworks, session
 from jupyter_gpumem.actions import moving
-from jupyter_gpumem.actions.planning import Prepared, Request, prepare, thaws
+from jupyter_gpumem.actions.planning import Prepared, Request, prepare
 from jupyter_gpumem.analysis import holders, roots
 from jupyter_gpumem.analysis.snapshot import allocators
 from jupyter_gpumem.model import Action, Freed, Holding, Plan, Report, Step
@@ -112,7 +112,7 @@ def _collect(shell: session.Shell | None, action: Action, prepared: Prepared, ru
 
     A freeze is lifted for good: freezing again would freeze what lives now, and no cycle of that would ever be freed.
     """
-    if thaws(prepared.request):
+    if prepared.request.thaws:
         gc.unfreeze()
     if gc.collect():
         gc.collect()

@@ -1,7 +1,8 @@
 """What emptying the cache gives back to the driver: whole segments, of which nothing is in use any more."""
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 
 from jupyter_gpumem import frameworks
 from jupyter_gpumem.analysis.inventory import Stored
@@ -20,32 +21,26 @@ def empty_actions(watched: Sequence[str], promised: Sequence[Stored]) -> list[Ac
     for pool in pools:
         framework = next(one for one in frameworks.loaded() if one.name == pool.framework)
         mine = [stored for stored in promised if stored.part.device == pool.device and stored.framework is framework]
-        freed = sum(stored.part.nbytes for stored in mine)
         segments = framework.segments(pool.device)
         if segments is None:
-            returned += (pool.cached or 0) + freed
+            returned += (pool.cached or 0) + sum(stored.part.nbytes for stored in mine)
             stays += 1
         else:
-            back, rest = given_back(segments, _addresses(mine))
+            back, rest = given_back(segments, {stored.pointer for stored in mine})
             returned += back
             stays += rest
     note = "cached memory goes back to the driver" + (", but for fragments" if stays else "")
     return [Action(Step.EMPTY, ", ".join(sorted({pool.device for pool in pools})), returned, note)]
 
 
-def given_back(segments: Iterable[Segment], freed: set[int]) -> tuple[int, int]:
+def given_back(segments: Iterable[Segment], freed: Collection[int | None]) -> tuple[int, int]:
     """Bytes of the segments that can go once the blocks at some addresses are free, and the free bytes that cannot."""
     back = rest = 0
     for segment in segments:
-        free = [block.nbytes for block in segment.blocks if block.state == "free" or block.address in freed]
-        if len(free) == len(segment.blocks) and not segment.private:
-            back += segment.nbytes
+        blocks = [replace(block, state="free") if block.address in freed else block for block in segment.blocks]
+        then = replace(segment, blocks=tuple(blocks))
+        if then.returnable:
+            back += then.nbytes
         else:
-            rest += sum(free)
+            rest += then.free
     return back, rest
-
-
-def _addresses(stored: Iterable[Stored]) -> set[int]:
-    """Of the first bytes of storages."""
-    pointers = [(one.part.address, one.framework.data_pointers(one.tensors[0])) for one in stored]
-    return {found[address] for address, found in pointers if address in found}

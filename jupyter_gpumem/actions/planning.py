@@ -50,6 +50,11 @@ class Request:
     movable: bool = False
     """Containers that hold other values too are kept, and only the tensors in them moved to the host."""
 
+    @property
+    def thaws(self) -> bool:
+        """Whether ``gc.freeze()`` is lifted: not by the clean-up that comes by itself after an error."""
+        return not self.error_only
+
 
 @dataclass
 class Prepared:
@@ -286,14 +291,9 @@ def _collect_actions(
     if not request.dangling and not promised:
         return []
     promised += dead if request.dangling else []
-    frozen = gc.get_freeze_count() if thaws(request) else 0
+    frozen = gc.get_freeze_count() if request.thaws else 0
     note = f"gc.freeze() is lifted: the {frozen} objects that it hides are seen and collected again" if frozen else ""
     return [Action(Step.COLLECT, "unreachable objects", _bytes(dead) if not frozen else None, note)]
-
-
-def thaws(request: Request) -> bool:
-    """Whether a clean-up lifts ``gc.freeze()``: not the one that comes by itself after an error."""
-    return not request.error_only
 
 
 def _cache_actions(request: Request, promised: Sequence[Stored]) -> list[Action]:

@@ -14,8 +14,9 @@ from typing import NamedTuple
 from jupyter_gpumem import devices, frameworks, session
 from jupyter_gpumem.analysis import holders, sites
 from jupyter_gpumem.analysis.holders import Look
-from jupyter_gpumem.analysis.inventory import Stored, frozen_note, is_watched
+from jupyter_gpumem.analysis.inventory import Stored, frozen_notes, is_watched
 from jupyter_gpumem.analysis.snapshot import HOST, named, watched_devices
+from jupyter_gpumem.analysis.words import is_node
 from jupyter_gpumem.frameworks import Frame, Framework
 from jupyter_gpumem.model import Account, Allocator, Block, Cause, Device, Entry, Holder, Segment, Sum
 
@@ -64,9 +65,10 @@ def take(shell: session.Shell | None, device: str | None = None, seconds: float 
     before = _activity()
     with holders.look(shell, watched, seconds=seconds) as seen:
         held: dict[tuple[str, str], list[_Held]] = {}
+        in_graphs: dict[int, bool] = {}
         for stored in seen.stored:
             key = (stored.framework.name, stored.part.device)
-            held.setdefault(key, []).append(_held(seen, stored))
+            held.setdefault(key, []).append(_held(seen, stored, in_graphs))
         partial = seen.walk.partial
         # while the look keeps the tensors alive: none that it found can be missing from the allocator's list
         found = [
@@ -89,8 +91,7 @@ def take(shell: session.Shell | None, device: str | None = None, seconds: float 
         mine = held.get((framework, place), [])
         allocated, segments = _allocated(one, mine)
         machine = by_alias.get(place)
-        notes = [_PARTIAL] if partial else []
-        notes += [note] if (note := frozen_note()) else []
+        notes = [*([_PARTIAL] if partial else []), *frozen_notes()]
         notes += [_CHANGED] if changed and place != HOST else []
         notes += [_HOST_NOTE] if place == HOST else [_UNLISTED] if one.segments is None else []
         notes += [reading.problem] if machine is None and reading.problem else []
@@ -130,23 +131,19 @@ def _without_allocator(
 
 
 # ---------------------------------------------------------------- what keeps a storage
-def _held(seen: Look, stored: Stored) -> _Held:
+def _held(seen: Look, stored: Stored, in_graphs: dict[int, bool]) -> _Held:
     # first the holder: finding it counts references, so that no local variable may hold the tensor yet
     holder = seen.holder(stored)
     kind = _BY_CAUSE.get(holder.cause, "dangling")
-    if kind == "names" and _through_graph(seen, stored):
+    if kind == "names" and _through_graph(seen, stored, in_graphs):
         kind = "graphs"
-    pointers = stored.framework.data_pointers(stored.tensors[0])
-    return _Held(kind, stored.part.nbytes, pointers.get(stored.part.address), holder)
+    return _Held(kind, stored.part.nbytes, stored.pointer, holder)
 
 
-def _through_graph(seen: Look, stored: Stored) -> bool:
+def _through_graph(seen: Look, stored: Stored, in_graphs: dict[int, bool]) -> bool:
     """Whether the name keeps it only as a part of an autograd graph."""
     best = seen.best(stored)
-    if id(best) in seen.walk.in_graph:
-        return True
-    path = seen.walk.path(best) if best is not None else None
-    return path is not None and any(stored.framework.kind(type(obj)) == "node" for obj in path[1])
+    return best is not None and seen.walk.passes(best, is_node, in_graphs)
 
 
 def _figures(framework: Framework, allocator: Allocator) -> _Figures:

@@ -111,13 +111,14 @@ def mark(
     held: dict[_Key, Kept] = {}
     with_room: set[_Key] = set()
     without: set[_Key] = set()
+    filling: dict[int, bool] = {}
     with look(shell, watched, also, seconds) as seen:
         for stored in seen.stored:
             holder = seen.holder(stored)
             key = (pattern(holder.path), holder.cause)
             so_far = held.get(key, _NOTHING)
             held[key] = Kept(so_far.nbytes + stored.part.nbytes, so_far.storages + 1)
-            (with_room if _is_filling(seen, stored) else without).add(key)
+            (with_room if _is_filling(seen, stored, filling) else without).add(key)
         host_bytes = sum(stored.part.nbytes for stored in seen.stored if stored.part.device == HOST)
         partial = seen.walk.partial
     return Mark(
@@ -137,10 +138,9 @@ def look(shell: session.Shell | None, watched: Sequence[str], also: Sequence[Roo
     return holders.look(shell, watched, [names, live, list(also), leaving], seconds=seconds)
 
 
-def _is_filling(seen: Look, stored: Stored) -> bool:
+def _is_filling(seen: Look, stored: Stored, filling: dict[int, bool]) -> bool:
     best = seen.best(stored)
-    path = seen.walk.path(best) if best is not None else None
-    return path is not None and any(_has_room(obj) for obj in path[1])
+    return best is not None and seen.walk.passes(best, _has_room, filling)
 
 
 def _has_room(obj: object) -> bool:

@@ -19,6 +19,11 @@ class Stored:
         self.part = part
         self.tensors: list[object] = []
 
+    @property
+    def pointer(self) -> int | None:
+        """Address of its first byte; None where it has no memory of its own."""
+        return self.framework.data_pointers(self.tensors[0]).get(self.part.address)
+
 
 class Inventory:
     """All storages found, by ``(device, address)``, and the tensors that point into them.
@@ -111,15 +116,15 @@ def take_inventory(hidden: Sequence[object] = ()) -> Inventory:
     return inventory
 
 
-def frozen_note() -> str | None:
-    """What a look says where ``gc.freeze()`` hides objects from it; None where nothing is hidden.
+def frozen_notes() -> tuple[str, ...]:
+    """What a look says where ``gc.freeze()`` hides objects from it; nothing where nothing is hidden.
 
     It sees those that a root reaches. Only lifting the freeze would show the others, and it cannot be put back for the
     same objects: a look leaves it.
     """
     frozen = gc.get_freeze_count()
     what = f"gc.freeze() hides {frozen} objects: those of them that nothing reaches are not seen"
-    return f"{what}; %gpufree or gc.unfreeze() lifts it" if frozen else None
+    return (f"{what}; %gpufree or gc.unfreeze() lifts it",) if frozen else ()
 
 
 class _Seen:

@@ -15,7 +15,7 @@ import gc
 import sys
 import time
 import types
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -85,21 +85,33 @@ class Walk:
 
         Each object is climbed over once, however many paths lead through it.
         """
-        way: list[object] = []
-        while id(obj) not in self.first:
-            way.append(obj)
-            parent = self.parents.get(id(obj))
-            if parent is None:
-                return None
+        if not self.reaches(obj):
+            return None
+        for step, parent in self._down_to(obj, self.first):
             if type(parent) is Root:
-                way.pop()
-                self.first[id(obj)], self.lengths[id(obj)] = parent, 1
-                break
-            obj = parent
-        root, length = self.first[id(obj)], self.lengths[id(obj)]
-        for further, passed in enumerate(reversed(way), 1):
-            self.first[id(passed)], self.lengths[id(passed)] = root, length + further
-        return root, length + len(way)
+                self.first[id(step)], self.lengths[id(step)] = parent, 1
+            else:
+                self.first[id(step)], self.lengths[id(step)] = self.first[id(parent)], self.lengths[id(parent)] + 1
+        return self.first[id(obj)], self.lengths[id(obj)]
+
+    def passes(self, obj: object, is_wanted: Callable[[object], bool], known: dict[int, bool]) -> bool:
+        """Whether the path to ``obj``, with both its ends, leads over an object that is wanted.
+
+        ``known`` has the answers so far, by id: to be the same for all questions after the same thing.
+        """
+        if not self.reaches(obj):
+            return False
+        for step, parent in self._down_to(obj, known):
+            known[id(step)] = is_wanted(step) or known.get(id(parent), False)
+        return known[id(obj)]
+
+    def _down_to(self, obj: object, known: Mapping[int, object]) -> list[tuple[object, object]]:
+        """The objects of a path that are not known yet, with their parents, from the root on."""
+        way: list[tuple[object, object]] = []
+        while type(obj) is not Root and id(obj) not in known:
+            way.append((obj, self.parents[id(obj)]))
+            obj = self.parents[id(obj)]
+        return way[::-1]
 
     def own_ids(self) -> set[int]:
         """Our own containers, which a search for referrers must pass over."""

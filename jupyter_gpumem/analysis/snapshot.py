@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from jupyter_gpumem import devices, frameworks, session
 from jupyter_gpumem.analysis import holders
-from jupyter_gpumem.analysis.inventory import frozen_note, is_watched, take_inventory
+from jupyter_gpumem.analysis.inventory import frozen_notes, is_watched, take_inventory
 from jupyter_gpumem.errors import InputError
 from jupyter_gpumem.model import Allocator, Device, DeviceReading, Snapshot
 
@@ -94,7 +94,7 @@ def take(shell: session.Shell | None = None, device: str | None = None, seconds:
         devices=(*named(reading), devices.read_host()),
         allocators=allocators(watched, host_bytes),
         holdings=found,
-        notes=tuple(note for note in (reading.problem, _partial_note(partial), frozen_note()) if note),
+        notes=tuple(note for note in (reading.problem, _partial_note(partial), *frozen_notes()) if note),
         partial=partial,
     )
 

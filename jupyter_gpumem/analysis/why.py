@@ -11,7 +11,7 @@ from jupyter_gpumem import frameworks, session
 from jupyter_gpumem.analysis import cuts, paths, roots
 from jupyter_gpumem.analysis.ancestors import Ancestors, Way
 from jupyter_gpumem.analysis.holders import Look, look
-from jupyter_gpumem.analysis.inventory import Stored, frozen_note
+from jupyter_gpumem.analysis.inventory import Stored, frozen_notes
 from jupyter_gpumem.analysis.references import Root, walk
 from jupyter_gpumem.errors import InputError
 from jupyter_gpumem.introspect import frame_locals
@@ -86,7 +86,7 @@ def _answer(seen: Look, ancestors: Ancestors, obj: object, name: str, most: int)
             *_alone_note(seen, ancestors, obj, name, alone),
             *_inside(seen, ancestors, obj),
             *_notes(seen, unseen if reached else 0, bool(reached)),
-            *([note] if (note := frozen_note()) else []),
+            *frozen_notes(),
         ),
         cuts=texts,
         more=max(0, len(judged) - most),

@@ -30,7 +30,7 @@ from jupyter_gpumem.analysis.advice.evidence import (
 from jupyter_gpumem.analysis.advice.places import places
 from jupyter_gpumem.analysis.growth import pattern
 from jupyter_gpumem.analysis.holders import Look
-from jupyter_gpumem.analysis.inventory import Stored, frozen_note
+from jupyter_gpumem.analysis.inventory import Stored, frozen_notes
 from jupyter_gpumem.analysis.objects import kind_of
 from jupyter_gpumem.analysis.references import Root
 from jupyter_gpumem.frameworks import Framework
@@ -71,7 +71,7 @@ def gather(shell: session.Shell | None, watched: Sequence[str], seconds: float =
     loaded = frameworks.loaded()
     pinned = [nbytes for one in loaded if (nbytes := one.hints.pinned_bytes()) is not None]
     notes = ["The search for holders ran out of time; some evidence is missing."] if partial else []
-    notes += [note] if (note := frozen_note()) else []
+    notes += frozen_notes()
     notes += [f"Graphs of more than {forwards.MOST} operations were not entered."] if cut else []
     return Evidence(
         watched=tuple(watched),

@@ -59,7 +59,7 @@ def _pins(seen: Look, segments: Sequence[Segment]) -> tuple[str, ...]:
     ends = {block.address: block.address + block.nbytes for segment in segments for block in segment.blocks}
     found = []
     for stored in seen.stored if starts else ():
-        pointer = stored.framework.data_pointers(stored.tensors[0]).get(stored.part.address)
+        pointer = stored.pointer
         at = bisect_right(starts, pointer) - 1 if pointer is not None else -1
         if at >= 0 and pointer is not None and pointer < ends[starts[at]] and seen.best(stored) is not None:
             found.append((free[starts[at]], seen.holder(stored).path))

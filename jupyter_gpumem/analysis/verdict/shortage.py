@@ -252,7 +252,6 @@ def _one(seen: Look, stored: Stored, olds: Mapping[str, bool]) -> Held:
     traits = [hints.traits(tensor) for tensor in stored.tensors]
     described = [stored.framework.describe(tensor) for tensor in stored.tensors]
     largest = max(described, key=lambda tensor: tensor.nbytes)
-    pointers = stored.framework.data_pointers(stored.tensors[0])
     return Held(
         kind=_kind(holder.cause, root, holder.name, olds),
         nbytes=stored.part.nbytes,
@@ -263,7 +262,7 @@ def _one(seen: Look, stored: Stored, olds: Mapping[str, bool]) -> Held:
         saved="→ graph" in holder.path,
         parameter=any(one is not None and one.parameter for one in traits) or holder.path.endswith(".grad"),
         shape=largest.shape,
-        pointer=pointers.get(stored.part.address),
+        pointer=stored.pointer,
     )
 
 
