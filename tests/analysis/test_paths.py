@@ -104,6 +104,6 @@ def test_a_graph_is_gone_through_once_for_all_tensors_in_it(monkeypatch):
     places = [(found.place(tensor), found.path(tensor)) for tensor in saved]
     assert all(place == (path[0], len(path[1])) for place, path in places)
     known = {}
-    for tensor, (_, path) in zip(saved, places, strict=True):
-        assert found.passes(tensor, lambda obj: obj is saved[50], known) == any(obj is saved[50] for obj in path[1])
+    for tensor, (_, way) in zip(saved, places, strict=True):
+        assert found.passes(tensor, lambda obj: obj is saved[50], known) == any(obj is saved[50] for obj in way[1])
     assert not found.passes(object(), lambda obj: True, {})
