@@ -17,7 +17,7 @@ from jupyter_gpumem.analysis import names as _names
 from jupyter_gpumem.analysis.inventory import Stored, is_watched
 from jupyter_gpumem.analysis.snapshot import HOST, allocators, named, watched_devices
 from jupyter_gpumem.errors import InputError
-from jupyter_gpumem.frameworks import Relocated
+from jupyter_gpumem.frameworks.records import Relocated
 from jupyter_gpumem.introspect import type_name
 from jupyter_gpumem.model import Direction, Moved, ParkedName, Parking
 from jupyter_gpumem.units import shown

@@ -10,7 +10,8 @@ from jupyter_gpumem.analysis.holders import tensors_in
 from jupyter_gpumem.analysis.inventory import Inventory, Stored, take_inventory
 from jupyter_gpumem.analysis.snapshot import HOST
 from jupyter_gpumem.errors import InputError
-from jupyter_gpumem.frameworks import Framework, Relocated
+from jupyter_gpumem.frameworks import Framework
+from jupyter_gpumem.frameworks.records import Relocated
 from jupyter_gpumem.introspect import type_name
 
 Progress = Callable[[int, int], None]

@@ -17,7 +17,8 @@ from jupyter_gpumem.analysis.holders import Look
 from jupyter_gpumem.analysis.inventory import Stored, frozen_notes, is_watched
 from jupyter_gpumem.analysis.snapshot import HOST, named, watched_devices
 from jupyter_gpumem.analysis.words import is_node
-from jupyter_gpumem.frameworks import Frame, Framework
+from jupyter_gpumem.frameworks import Framework
+from jupyter_gpumem.frameworks.records import Frame
 from jupyter_gpumem.model import Account, Allocator, Block, Cause, Device, Entry, Holder, Segment, Sum
 
 _KINDS = ("names", "graphs", "dangling", "libraries", "running")

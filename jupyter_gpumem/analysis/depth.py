@@ -17,7 +17,8 @@ from jupyter_gpumem.analysis.holders import names_of, tensors_in
 from jupyter_gpumem.analysis.objects import ATOMS, SEQUENCES, kind_of, parts_of
 from jupyter_gpumem.analysis.operations import Operations
 from jupyter_gpumem.analysis.words import is_tensor
-from jupyter_gpumem.frameworks import Framework, Part
+from jupyter_gpumem.frameworks import Framework
+from jupyter_gpumem.frameworks.records import Part
 from jupyter_gpumem.introspect import instance_dict, is_a, mro, slots, type_name
 from jupyter_gpumem.model import NameUse, ObjectUse
 

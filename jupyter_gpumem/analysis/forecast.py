@@ -18,7 +18,8 @@ from jupyter_gpumem.analysis import snapshot as _snapshot
 from jupyter_gpumem.analysis.inventory import is_watched
 from jupyter_gpumem.analysis.replay import Piece, Pool, rounded
 from jupyter_gpumem.errors import InputError
-from jupyter_gpumem.frameworks import Allocation, Framework, Input, Rehearsal, RehearsalError
+from jupyter_gpumem.frameworks import Framework
+from jupyter_gpumem.frameworks.records import Allocation, Input, Rehearsal, RehearsalError
 from jupyter_gpumem.model import BatchPeak, DevicePeak, Entry, Forecast, PeakOperation
 
 _MOST = 14

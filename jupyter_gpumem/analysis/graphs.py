@@ -8,7 +8,7 @@ from jupyter_gpumem.analysis.holders import names_of
 from jupyter_gpumem.analysis.objects import kind_of, parts_of
 from jupyter_gpumem.analysis.operations import Operations
 from jupyter_gpumem.errors import InputError
-from jupyter_gpumem.frameworks import Part
+from jupyter_gpumem.frameworks.records import Part
 from jupyter_gpumem.introspect import type_name
 from jupyter_gpumem.model import Graph, GraphNode
 

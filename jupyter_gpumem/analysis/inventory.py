@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from jupyter_gpumem import frameworks
-from jupyter_gpumem.frameworks import Framework, Part
+from jupyter_gpumem.frameworks import Framework
+from jupyter_gpumem.frameworks.records import Part
 
 
 class Stored:

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from jupyter_gpumem import frameworks
 from jupyter_gpumem.analysis.holders import tensors_in
 from jupyter_gpumem.analysis.inventory import is_watched
-from jupyter_gpumem.frameworks import Framework, Part
+from jupyter_gpumem.frameworks import Framework
+from jupyter_gpumem.frameworks.records import Part
 from jupyter_gpumem.introspect import mro, type_name
 from jupyter_gpumem.model import NameUse
 

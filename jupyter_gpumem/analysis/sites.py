@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import PurePath
 
 from jupyter_gpumem import frameworks, session
-from jupyter_gpumem.frameworks import Frame
+from jupyter_gpumem.frameworks.records import Frame
 from jupyter_gpumem.model import Allocator
 
 _MOST = 60

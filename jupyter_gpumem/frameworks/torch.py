@@ -15,17 +15,8 @@ from typing import Any
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from jupyter_gpumem.frameworks import (
-    Hints,
-    Kind,
-    Part,
-    Rehearsal,
-    torch_advice,
-    torch_budget,
-    torch_history,
-    torch_peaks,
-    torch_random,
-)
+from jupyter_gpumem.frameworks import Hints, Kind, torch_advice, torch_budget, torch_history, torch_peaks, torch_random
+from jupyter_gpumem.frameworks.records import Part, Rehearsal
 from jupyter_gpumem.frameworks.torch_allocator import allocation_sites as allocation_sites
 from jupyter_gpumem.frameworks.torch_allocator import data_pointers as data_pointers
 from jupyter_gpumem.frameworks.torch_allocator import requested as requested

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 import torch.utils.data.dataloader as _loading
 
-from jupyter_gpumem.frameworks import Loader, Traits, Zeros
+from jupyter_gpumem.frameworks.records import Loader, Traits, Zeros
 from jupyter_gpumem.frameworks.torch_graph import saved_fields
 from jupyter_gpumem.introspect import instance_dict, module_of, mro, type_name
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from jupyter_gpumem.frameworks import Frame
+from jupyter_gpumem.frameworks.records import Frame
 from jupyter_gpumem.introspect import class_dict, mro
 from jupyter_gpumem.model import Block, Segment
 

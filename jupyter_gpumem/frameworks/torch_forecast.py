@@ -18,9 +18,9 @@ import torch
 from torch._subclasses import fake_tensor
 
 from jupyter_gpumem.errors import InputError
-from jupyter_gpumem.frameworks import Frame, Input, Rehearsal, RehearsalError
 from jupyter_gpumem.frameworks import torch as readers
 from jupyter_gpumem.frameworks.copying import Copier
+from jupyter_gpumem.frameworks.records import Frame, Input, Rehearsal, RehearsalError
 from jupyter_gpumem.frameworks.torch_allocator import user_frame
 from jupyter_gpumem.frameworks.torch_lifetimes import Behave, Log, Watch, host_value, tensors_of
 from jupyter_gpumem.introspect import instance_dict, is_a

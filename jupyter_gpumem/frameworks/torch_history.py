@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 
 from jupyter_gpumem.errors import InputError
-from jupyter_gpumem.frameworks import Frame
+from jupyter_gpumem.frameworks.records import Frame
 from jupyter_gpumem.frameworks.torch_allocator import frames_of, requested, user_frame
 
 _AUTOGRAD = os.path.dirname(torch.autograd.__file__)

@@ -17,7 +17,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _python_dispatch
 
 from jupyter_gpumem.errors import InputError
-from jupyter_gpumem.frameworks import Allocation, Frame, Input, Rehearsal
+from jupyter_gpumem.frameworks.records import Allocation, Frame, Input, Rehearsal
 from jupyter_gpumem.frameworks.torch_allocator import user_frame
 from jupyter_gpumem.introspect import is_a
 

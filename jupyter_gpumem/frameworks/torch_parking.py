@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from jupyter_gpumem.frameworks import Relocated
+from jupyter_gpumem.frameworks.records import Relocated
 from jupyter_gpumem.frameworks.torch_graph import is_node_type
 from jupyter_gpumem.frameworks.torch_graph import step as _graph_step
 from jupyter_gpumem.introspect import class_dict, mro

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from jupyter_gpumem.analysis import sites
-from jupyter_gpumem.frameworks import Frame
+from jupyter_gpumem.frameworks.records import Frame
 
 
 def file_of(shell, source):

@@ -7,8 +7,8 @@ import warnings
 import pytest
 import torch
 
-from jupyter_gpumem.frameworks import Frame
 from jupyter_gpumem.frameworks import torch_allocator as reader
+from jupyter_gpumem.frameworks.records import Frame
 
 MIB = 1 << 20
 

@@ -6,7 +6,8 @@ import random
 import pytest
 import torch
 
-from jupyter_gpumem.frameworks import RehearsalError, torch_forecast
+from jupyter_gpumem.frameworks import torch_forecast
+from jupyter_gpumem.frameworks.records import RehearsalError
 
 
 def rehearse(function, *args, sizes=None, **kwargs):

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from jupyter_gpumem.errors import InputError
-from jupyter_gpumem.frameworks import Frame
 from jupyter_gpumem.frameworks import torch_history as history
+from jupyter_gpumem.frameworks.records import Frame
 
 
 def event(action, size=0, addr=0, line=None):

@@ -13,7 +13,8 @@ from collections.abc import Iterator
 
 from jupyter_gpumem import frameworks, session
 from jupyter_gpumem.analysis.sites import place
-from jupyter_gpumem.frameworks import Frame, error_texts
+from jupyter_gpumem.frameworks import error_texts
+from jupyter_gpumem.frameworks.records import Frame
 from jupyter_gpumem.introspect import frame_locals, instance_dict, is_a, module_of, type_name
 from jupyter_gpumem.model import DeviceFault, Origin, OutOfMemory, Tensor
 
