@@ -103,10 +103,11 @@ class Live:
 
     def _grant(self, name: str, lease: _Lease) -> None:
         with self._lock:
-            self._leases.pop(name, None)
+            is_new = self._leases.pop(name, None) is None
             while len(self._leases) >= _MOST_PAGES:
                 del self._leases[next(iter(self._leases))]
-            is_due = all(lease.interval < other.interval for other in self._leases.values())
+            # who has just come waits for no interval, nor does who wants samples more often than all others
+            is_due = is_new or all(lease.interval < other.interval for other in self._leases.values())
             self._leases[name] = lease
             if self._thread is None:
                 self._thread = threading.Thread(target=self._push_all, name="jupyter_gpumem-live", daemon=True)

@@ -275,9 +275,9 @@ def test_a_viewer_that_is_gone_is_asked_once(live, wants):
 def test_a_page_and_a_viewer_are_both_served(live, sent):
     viewer = Viewer()
     live.follow("viewer", viewer, 60, 600)
-    live.watch("page", 60_000, 30, True)
-    assert until(sent, "sample")
     assert viewer.taken.get(timeout=30)
+    live.watch("page", 60_000, 30, True)
+    assert until(sent, "sample"), "it does not wait for the next interval"
     live.unwatch("viewer")
     assert live.watched
 
